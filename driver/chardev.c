@@ -32,6 +32,7 @@ union argument {
 	struct speed_bump_session session;
 	struct speed_bump_global global;
 	struct speed_bump_plan_request plan;
+	struct speed_bump_durations durations;
 };
 
 /*
@@ -57,6 +58,8 @@ static const struct command {
 	COMMAND(GLOBAL, bump_ioctl_global, speed_bump_global, SPEED_BUMP_GLOBAL_SIZE_VER0, false),
 	COMMAND(PLAN, bump_ioctl_plan, speed_bump_plan_request,
 		SPEED_BUMP_PLAN_REQUEST_SIZE_VER0, false),
+	COMMAND(DURATIONS, bump_ioctl_durations, speed_bump_durations,
+		SPEED_BUMP_DURATIONS_SIZE_VER0, false),
 #undef COMMAND
 };
 

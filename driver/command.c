@@ -96,9 +96,43 @@ static int parse_place(struct bump_command *command, struct rest *rest)
 	return 0;
 }
 
+#define DECIMALS	4	/* of a percentage: it is in millionths */
+
+/* A percentage without its sign, such as "5" or "0.25". */
+static int parse_percentage(const struct rest *word, u32 *ppm)
+{
+	struct rest whole = *word, decimals;
+	u64 units, rest = 0;
+	int err, i;
+
+	whole.end = memchr(word->at, '.', rest_length(word)) ?: word->end;
+	err = parse_number(&whole, SPEED_BUMP_MAX_DELAY_PPM, &units);
+	if (err)
+		return err;
+	if (whole.end < word->end) {
+		decimals = (struct rest) { whole.end + 1, word->end };
+		if (rest_length(&decimals) > DECIMALS)
+			return -EINVAL;
+		err = parse_number(&decimals, U32_MAX, &rest);
+		if (err)
+			return err;
+		for (i = rest_length(&decimals); i < DECIMALS; i++)
+			rest *= 10;
+	}
+	units = units * 10000 + rest;
+	if (units > SPEED_BUMP_MAX_DELAY_PPM)
+		return -ERANGE;
+	*ppm = units;
+	return units ? 0 : -EINVAL;
+}
+
 static int parse_delay(struct bump_command *command, const struct rest *word)
 {
+	struct rest number = { word->at, word->end - 1 };
+
 	command->has_delay = true;
+	if (*number.end == '%')
+		return parse_percentage(&number, &command->delay_ppm);
 	return parse_number(word, SPEED_BUMP_MAX_DELAY_NS, &command->delay_ns);
 }
 

@@ -96,6 +96,45 @@ static int uprobe_##fn(struct uprobe_consumer *uc, struct pt_regs *regs)			\
 }
 #endif
 
+/*
+ * The same where registers are needed, and for the return handler.  The kernel ignores what
+ * the latter returns.
+ */
+#ifdef BUMP_HAS_UPROBE_HANDLER_DATA
+#define DEFINE_UPROBE_ENTRY(fn)								\
+static int uprobe_##fn(struct uprobe_consumer *uc, struct pt_regs *regs, __u64 *data)	\
+{											\
+	return fn(uc, regs);								\
+}
+
+#define DEFINE_UPROBE_RETURN(fn)							\
+static int uprobe_##fn(struct uprobe_consumer *uc, unsigned long func,			\
+		       struct pt_regs *regs, __u64 *data)				\
+{											\
+	fn(uc, regs);									\
+	return 0;									\
+}
+#else
+#define DEFINE_UPROBE_ENTRY(fn)								\
+static int uprobe_##fn(struct uprobe_consumer *uc, struct pt_regs *regs)			\
+{											\
+	return fn(uc, regs);								\
+}
+
+#define DEFINE_UPROBE_RETURN(fn)							\
+static int uprobe_##fn(struct uprobe_consumer *uc, unsigned long func,			\
+		       struct pt_regs *regs)						\
+{											\
+	fn(uc, regs);									\
+	return 0;									\
+}
+#endif
+
+/* 6.13: a handler can say that it does not need the return of the call. */
+#ifndef UPROBE_HANDLER_IGNORE
+#define UPROBE_HANDLER_IGNORE	0
+#endif
+
 /* 6.12: the filter no longer gets the reason for the call. */
 #ifdef BUMP_HAS_UPROBE_FILTER_MM
 #define DEFINE_UPROBE_FILTER(fn)							\

@@ -27,6 +27,7 @@
 #include <linux/wait.h>
 
 #include "budget.h"
+#include "call.h"
 #include "compat.h"
 #include "delay.h"
 #include "plan.h"
@@ -101,7 +102,8 @@ static struct moment moment_now(void)
  * @ns is CPU time: a turn in which the task waited for a CPU is not counted.  The waiting
  * time itself is not subtracted, because the scheduler's clock runs at a different rate.
  */
-static bool spin(const struct bump_target *target, u64 start, u64 ns, u64 *measured)
+static __always_inline bool spin(const struct bump_target *target, u64 start, u64 ns,
+				 u64 *measured)
 {
 	struct moment now, last = { .ns = start, .waited_ns = task_wait_ns(current) };
 	bool cut = false;
@@ -153,16 +155,29 @@ static bool nap(struct bump_target *target, u64 start, u64 ns, u64 *measured)
 	return cut;
 }
 
-/* Not inlined, to keep the stack frame of a hit small. */
-static noinline u64 delay(struct bump_target *target, u64 start, u64 ns, bool sleep)
+/*
+ * Delays for @ns from @start on, in addition to @over_ns, a part of the delay that has been
+ * delivered already.  Returns the length of both.
+ */
+static __always_inline u64 deliver(struct bump_target *target, u64 start, u64 ns, u64 over_ns,
+				   bool sleep)
 {
 	u64 measured;
 	bool cut;
 
 	cut = sleep ? nap(target, start, ns, &measured) : spin(target, start, ns, &measured);
-	bump_stats_count_delayed(&target->stats, ns, measured, cut);
-	trace_delay(target->id, ns, measured, cut);
+	if (unlikely(bump_calls_exist()))
+		bump_calls_delayed(ktime_get_ns() - start);
+	measured += over_ns;
+	bump_stats_count_delayed(&target->stats, ns + over_ns, measured, cut);
+	trace_delay(target->id, ns + over_ns, measured, cut);
 	return measured;
+}
+
+/* Not inlined, to keep the stack frame of a hit small. */
+static noinline u64 delay(struct bump_target *target, u64 start, u64 ns, bool sleep)
+{
+	return deliver(target, start, ns, 0, sleep);
 }
 
 /* Applies @settings to a hit.  Returns the length of the delay, ns. */
@@ -214,6 +229,15 @@ void bump_delay_hit(struct bump_target *target, struct bump_budget *budget)
 		planned_hit(target, budget);
 	else
 		obey(target, &settings, budget);
+}
+
+/*
+ * Delays a call that has returned for @ns, in addition to @over_ns, what its breakpoints and
+ * the delay itself cost.
+ */
+void bump_delay_rest(struct bump_target *target, u64 ns, u64 over_ns, bool sleep)
+{
+	deliver(target, ktime_get_ns(), ns, over_ns, sleep);
 }
 
 /* Wakes the tasks that sleep for @target, so that they check its state. */

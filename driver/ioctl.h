@@ -32,4 +32,7 @@ int bump_ioctl_global(struct bump_session *session, void *arg);
 /* struct speed_bump_plan_request */
 int bump_ioctl_plan(struct bump_session *session, void *arg);
 
+/* struct speed_bump_durations */
+int bump_ioctl_durations(struct bump_session *session, void *arg);
+
 #endif /* BUMP_IOCTL_H */

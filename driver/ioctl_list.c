@@ -11,6 +11,7 @@
 #include <linux/speed_bump.h>
 
 #include "batch.h"
+#include "call.h"
 #include "compat.h"
 #include "ioctl.h"
 #include "scope.h"
@@ -40,7 +41,8 @@ static void info_from_target(struct speed_bump_info *info, struct bump_target *t
 	*info = (struct speed_bump_info) {
 		.id = t->id,
 		.offset = t->offset,
-		.delay_ns = settings.delay_ns,
+		.delay_ns = t->ends ? 0 : settings.delay_ns,
+		.delay_ppm = t->ends ? settings.delay_ppm : 0,
 		.start_ns = bump_settings_show_time(settings.start_ns),
 		.end_ns = bump_settings_show_time(settings.end_ns),
 		.ino = t->inode->i_ino,
@@ -56,6 +58,8 @@ static void info_from_target(struct speed_bump_info *info, struct bump_target *t
 		info->flags |= SPEED_BUMP_TARGET_DISABLED;
 	if (settings.sleep)
 		info->flags |= SPEED_BUMP_TARGET_SLEEP;
+	if (t->ends && t->ends->durations)
+		info->flags |= SPEED_BUMP_TARGET_RECORD;
 }
 
 /* What a LIST call has written so far. */

@@ -64,6 +64,11 @@ static struct bump_target **find_targets(struct bump_session *session, u64 ids, 
 		targets[i] = own_target(session, id);
 		if (!targets[i])
 			goto fail;
+		if (targets[i]->ends) {
+			err = -EINVAL;
+			bump_target_put(targets[i]);
+			goto fail;
+		}
 	}
 	return targets;
 

@@ -30,6 +30,8 @@ int bump_ioctl_query(struct bump_session *session, void *arg)
 		      SPEED_BUMP_FEATURE_WINDOW | SPEED_BUMP_FEATURE_SLEEP |
 		      SPEED_BUMP_FEATURE_HISTOGRAM | SPEED_BUMP_FEATURE_RESET |
 		      SPEED_BUMP_FEATURE_PLAN | SPEED_BUMP_FEATURE_REF_CTR;
+	if (bump_scope_can_trace_exits())
+		q->features |= SPEED_BUMP_FEATURE_PART | SPEED_BUMP_FEATURE_DURATIONS;
 	if (BUMP_DELAYS_HOLD_NO_LOCK && READ_ONCE(bump_unprivileged))
 		q->features |= SPEED_BUMP_FEATURE_UNPRIVILEGED;
 	q->max_delay_ns = bump_budget_limit(session);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * STATS: the counters of targets, and their reset.
+ * STATS: the counters of targets, and their reset; DURATIONS.
  */
 #include <linux/errno.h>
 #include <linux/uaccess.h>
@@ -8,13 +8,16 @@
 #include <linux/speed_bump.h>
 
 #include "batch.h"
+#include "call.h"
 #include "compat.h"
+#include "durations.h"
 #include "ioctl.h"
 #include "session.h"
 #include "stats.h"
 #include "target.h"
 
-static_assert(sizeof(struct speed_bump_stats) == SPEED_BUMP_STATS_SIZE_VER1);
+static_assert(sizeof(struct speed_bump_stats) == SPEED_BUMP_STATS_SIZE_VER2);
+static_assert(sizeof(struct speed_bump_durations) == SPEED_BUMP_DURATIONS_SIZE_VER0);
 
 static struct bump_target *stats_target(struct bump_session *session, u64 id, bool reset)
 {
@@ -92,4 +95,23 @@ int bump_ioctl_stats(struct bump_session *session, void *arg)
 			return err;
 	}
 	return stats_all(session, b, false);
+}
+
+int bump_ioctl_durations(struct bump_session *session, void *arg)
+{
+	struct speed_bump_durations *durations = arg;
+	struct bump_target *t;
+	int err = -EINVAL;
+
+	if (durations->reserved || durations->count < SPEED_BUMP_DURATION_BUCKETS)
+		return -EINVAL;
+	t = stats_target(session, durations->id, false);
+	if (!t)
+		return -ENOENT;
+	if (t->session != session)
+		err = -ENOENT;
+	else if (t->ends && t->ends->durations)
+		err = bump_durations_read(t->ends->durations, durations);
+	bump_target_put(t);
+	return err;
 }

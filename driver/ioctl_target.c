@@ -15,24 +15,48 @@
 
 #include "batch.h"
 #include "budget.h"
+#include "call.h"
 #include "guard.h"
 #include "ioctl.h"
 #include "main.h"
 #include "session.h"
 #include "target.h"
 
-static_assert(sizeof(struct speed_bump_target) == SPEED_BUMP_TARGET_SIZE_VER1);
-static_assert(sizeof(struct speed_bump_update) == SPEED_BUMP_UPDATE_SIZE_VER0);
+static_assert(sizeof(struct speed_bump_target) == SPEED_BUMP_TARGET_SIZE_VER2);
+static_assert(sizeof(struct speed_bump_update) == SPEED_BUMP_UPDATE_SIZE_VER1);
 static_assert(sizeof(struct speed_bump_remove) == SPEED_BUMP_REMOVE_SIZE_VER0);
 
 #define KNOWN_TARGET_FLAGS	(SPEED_BUMP_TARGET_PERSISTENT | SPEED_BUMP_TARGET_DISABLED | \
 				 SPEED_BUMP_TARGET_DEFAULT_DELAY | SPEED_BUMP_TARGET_SLEEP | \
-				 SPEED_BUMP_TARGET_MEM)
+				 SPEED_BUMP_TARGET_MEM | SPEED_BUMP_TARGET_RECORD)
 
 #define KNOWN_UPDATE_MASK	(SPEED_BUMP_UPDATE_DELAY | SPEED_BUMP_UPDATE_EVERY | \
 				 SPEED_BUMP_UPDATE_WINDOW | SPEED_BUMP_UPDATE_ENABLED)
 
 /* --- ADD --- */
+
+static bool has_ends(const struct speed_bump_target *e)
+{
+	return e->delay_ppm || (e->flags & SPEED_BUMP_TARGET_RECORD);
+}
+
+static int ends_check(const struct speed_bump_target *e)
+{
+	if (!has_ends(e))
+		return e->group || e->timed_ns || e->cost_ns || e->net_ns || e->over_ns ?
+		       -EINVAL : 0;
+	if (e->delay_ns || (e->flags & SPEED_BUMP_TARGET_DEFAULT_DELAY))
+		return -EINVAL;
+	if ((e->flags & SPEED_BUMP_TARGET_RECORD) &&
+	    (e->delay_ppm || (e->flags & SPEED_BUMP_TARGET_PERSISTENT)))
+		return -EINVAL;
+	if (e->delay_ppm > SPEED_BUMP_MAX_DELAY_PPM)
+		return -ERANGE;
+	if (max(max(e->timed_ns, e->cost_ns), max(e->net_ns, e->over_ns)) >
+	    SPEED_BUMP_MAX_DELAY_NS)
+		return -ERANGE;
+	return bump_scope_can_trace_exits() ? 0 : -EOPNOTSUPP;
+}
 
 static int target_check(const struct bump_session *session, const struct speed_bump_target *e)
 {
@@ -50,7 +74,7 @@ static int target_check(const struct bump_session *session, const struct speed_b
 		return -EINVAL;
 	if (e->label_len > SPEED_BUMP_MAX_LABEL)
 		return -ENAMETOOLONG;
-	return 0;
+	return ends_check(e);
 }
 
 static int file_check(const struct bump_session *session, struct file *file,
@@ -84,9 +108,27 @@ static char *label_read(const struct speed_bump_target *e)
 	return label;
 }
 
+/* NULL if no ends are caught.  @batch is the number of the ADD, in which groups are unique. */
+static struct bump_ends *ends_read(const struct speed_bump_target *e, u32 batch)
+{
+	struct bump_ends *ends;
+
+	if (!has_ends(e))
+		return NULL;
+	ends = bump_ends_alloc(e->flags & SPEED_BUMP_TARGET_RECORD);
+	if (IS_ERR(ends))
+		return ends;
+	ends->group = e->group ? (u64)batch << 32 | e->group : 0;
+	ends->timed_ns = e->timed_ns;
+	ends->cost_ns = e->cost_ns;
+	ends->net_ns = e->net_ns;
+	ends->over_ns = e->over_ns;
+	return ends;
+}
+
 static struct bump_target *add_from_file(struct bump_session *session,
-					 const struct speed_bump_target *e, struct file *file,
-					 struct file *mem)
+					 const struct speed_bump_target *e, u32 batch,
+					 struct file *file, struct file *mem)
 {
 	struct bump_target_config config = {
 		.path = &file->f_path,
@@ -118,17 +160,24 @@ static struct bump_target *add_from_file(struct bump_session *session,
 		session = &bump_persistent;
 	}
 
+	if (e->delay_ppm)
+		config.settings.delay_ppm = e->delay_ppm;
+
 	config.label = label_read(e);
 	if (IS_ERR(config.label))
 		return ERR_CAST(config.label);
-	t = bump_target_add(session, &config);
-	if (IS_ERR(t))
-		kfree(config.label);
+	config.ends = ends_read(e, batch);
+	t = IS_ERR(config.ends) ? ERR_CAST(config.ends) : bump_target_add(session, &config);
+	if (!IS_ERR(t))
+		return t;
+	kfree(config.label);
+	if (!IS_ERR(config.ends))
+		bump_ends_free(config.ends);
 	return t;
 }
 
 static struct bump_target *add_entry(struct bump_session *session,
-				     const struct speed_bump_batch *b, u32 i)
+				     const struct speed_bump_batch *b, u32 i, u32 batch)
 {
 	struct file *file, *mem = NULL;
 	struct speed_bump_target e;
@@ -150,7 +199,7 @@ static struct bump_target *add_entry(struct bump_session *session,
 		if (!mem)
 			goto out;
 	}
-	t = add_from_file(session, &e, file, mem);
+	t = add_from_file(session, &e, batch, file, mem);
 	if (mem)
 		fput(mem);
 out:
@@ -175,14 +224,15 @@ static int add_answer(const struct speed_bump_batch *b, u32 i, const struct bump
 static int add_all(struct bump_session *session, struct speed_bump_batch *b,
 		   struct bump_target **targets, u32 *made)
 {
-	u32 i;
+	static atomic_t batches;
+	u32 batch = atomic_inc_return(&batches), i;
 	int err;
 
 	for (i = 0; i < b->count; i++) {
 		err = bump_batch_pause();
 		if (err)
 			return err;
-		targets[i] = add_entry(session, b, i);
+		targets[i] = add_entry(session, b, i, batch);
 		*made = i + 1;
 		if (IS_ERR(targets[i]) && !bump_batch_is_best_effort(b))
 			break;
@@ -246,7 +296,11 @@ static int update_check(const struct bump_session *session, const struct speed_b
 {
 	if (!e->mask || (e->mask & ~KNOWN_UPDATE_MASK))
 		return -EINVAL;
-	if (!(e->mask & SPEED_BUMP_UPDATE_DELAY) && e->delay_ns)
+	if (e->reserved)
+		return -EINVAL;
+	if (!(e->mask & SPEED_BUMP_UPDATE_DELAY) && (e->delay_ns || e->delay_ppm))
+		return -EINVAL;
+	if (e->delay_ns && e->delay_ppm)
 		return -EINVAL;
 	if (!(e->mask & SPEED_BUMP_UPDATE_WINDOW) && (e->start_ns || e->duration_ns))
 		return -EINVAL;
@@ -254,7 +308,7 @@ static int update_check(const struct bump_session *session, const struct speed_b
 		return -EINVAL;
 	if (e->enabled > !!(e->mask & SPEED_BUMP_UPDATE_ENABLED))
 		return -EINVAL;
-	if (e->delay_ns > bump_budget_limit(session))
+	if (e->delay_ns > bump_budget_limit(session) || e->delay_ppm > SPEED_BUMP_MAX_DELAY_PPM)
 		return -ERANGE;
 	return 0;
 }
@@ -274,12 +328,14 @@ static int update_prepare(struct bump_session *session, const struct speed_bump_
 	t = bump_target_find(change->to.id);
 	if (!t)
 		return -ENOENT;
-	if (!bump_target_is_mutable(t, session)) {
+	err = bump_target_is_mutable(t, session) ? 0 : -ENOENT;
+	if (!err && !bump_target_takes(t, &change->to))
+		err = -EOPNOTSUPP;
+	if (err)
 		bump_target_put(t);
-		return -ENOENT;
-	}
-	change->target = t;
-	return 0;
+	else
+		change->target = t;
+	return err;
 }
 
 static int update_answer(const struct speed_bump_batch *b, u32 i, int err)

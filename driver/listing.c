@@ -154,7 +154,7 @@ static size_t put_fields(char *to, size_t room, struct bump_target *t)
 
 	bump_policy_read(&t->policy, &settings);
 	bump_stats_read(&t->stats, &stats, false);
-	n = scnprintf(to, room, " delay_ns=%llu", settings.delay_ns);
+	n = scnprintf(to, room, " delay_ns=%llu", t->ends ? 0 : settings.delay_ns);
 	n += put_scope(to + n, room - n, t->scope);
 	n += scnprintf(to + n, room - n, " hits=%llu delayed=%llu total_delay_ns=%llu",
 		       stats.hits, stats.delayed, stats.measured_ns);
@@ -162,6 +162,7 @@ static size_t put_fields(char *to, size_t room, struct bump_target *t)
 		       settings.enabled, settings.every,
 		       bump_settings_show_time(settings.start_ns),
 		       bump_settings_show_time(settings.end_ns), settings.sleep);
+	n += scnprintf(to + n, room - n, " delay_ppm=%llu", t->ends ? settings.delay_ppm : 0);
 	n += scnprintf(to + n, room - n, " owner=%s id=%llu\n",
 		       t->session == &bump_persistent ? "module" : "session", t->id);
 	return n;

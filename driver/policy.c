@@ -70,8 +70,9 @@ void bump_policy_update(struct bump_policy *policy, atomic64_t *turns,
 	struct bump_settings *s = &policy->settings;
 
 	write_seqlock(&policy->lock);
+	/* One of the two is 0. */
 	if (update->mask & SPEED_BUMP_UPDATE_DELAY)
-		s->delay_ns = update->delay_ns;
+		s->delay_ns = update->delay_ns ?: update->delay_ppm;
 	if (update->mask & SPEED_BUMP_UPDATE_ENABLED)
 		s->enabled = update->enabled;
 	if (update->mask & SPEED_BUMP_UPDATE_WINDOW)

@@ -23,6 +23,8 @@
 /**
  * struct bump_settings - the settings of a target
  * @delay_ns:	delay of each delayed hit
+ * @delay_ppm:	instead, of a target that catches the ends of its calls: the part of the
+ *		duration, in millionths
  * @start_ns:	when delays begin, CLOCK_MONOTONIC; 0: no window
  * @end_ns:	when they end, CLOCK_MONOTONIC; 0: never
  * @every:	delay every Nth hit; at least 1
@@ -31,7 +33,10 @@
  * @planned:	a plan decides: bump_plan_begin()
  */
 struct bump_settings {
-	u64 delay_ns;
+	union {
+		u64 delay_ns;
+		u64 delay_ppm;
+	};
 	u64 start_ns;
 	u64 end_ns;
 	u32 every;

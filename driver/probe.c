@@ -2,7 +2,8 @@
 /*
  * Breakpoints: the only file that calls uprobes.
  *
- * The targets on one instruction share a site.  The handler of the site's consumer goes
+ * The targets on one instruction share a site; those that catch the ends of its calls
+ * share another one, with another consumer.  The handler of the site's consumer goes
  * through them, so that for each target the cost of the hit so far is known.  The filter
  * of that consumer stands for one of the targets, the founder; each other target has a
  * consumer of its own, which requests the breakpoint and does nothing at a hit.  So a
@@ -17,6 +18,7 @@
 #include <linux/slab.h>
 
 #include "budget.h"
+#include "call.h"
 #include "compat.h"
 #include "delay.h"
 #include "probe.h"
@@ -37,6 +39,7 @@
  * @lock:	adding and removing of probes.  Outside of the kernel's locks of uprobes
  * @node:	in the table of sites; under the table's lock
  * @closed:	its last probe has been removed; under @lock
+ * @has_ends:	its probes are those of targets that catch the ends of calls
  * @ref:	one of each probe that is or was in it
  * @rcu:	for freeing
  */
@@ -51,6 +54,7 @@ struct bump_site {
 	struct mutex lock;	/* adding and removing of probes */
 	struct hlist_node node;
 	bool closed;
+	bool has_ends;
 	refcount_t ref;
 	struct rcu_head rcu;
 };
@@ -132,6 +136,106 @@ static int hit(struct uprobe_consumer *uc)
 
 DEFINE_UPROBE_HANDLER(hit)
 
+/* target_hit() of a target that catches the ends of its calls; sets @catch for one. */
+static __always_inline bool target_enter(struct bump_target *target, struct pt_regs *regs,
+					 bool *catch)
+{
+	/* pairs with bump_target_publish() */
+	if (smp_load_acquire(&target->state) != BUMP_TARGET_LIVE)
+		return true;
+
+	if (!bump_scope_has(target->scope, target->session->opener, current))
+		return target_wants(target, current->mm);
+
+	*catch |= bump_call_begin(target, regs);
+	return true;
+}
+
+/* enter() for a site with no probe or with several. */
+static noinline int enter_all(struct bump_site *site, struct pt_regs *regs)
+{
+	bool stays = list_empty(&site->probes), catch = false;
+	struct bump_probe *probe;
+
+	list_for_each_entry_rcu(probe, &site->probes, node, true)
+		stays |= target_enter(probe_target(probe), regs, &catch);
+	if (!stays)
+		return take_out(site);
+	return catch ? 0 : UPROBE_HANDLER_IGNORE;
+}
+
+/* hit() of a site that has ends. */
+static int enter(struct uprobe_consumer *uc, struct pt_regs *regs)
+{
+	struct bump_site *site = container_of(uc, struct bump_site, consumer);
+	struct list_head *first = READ_ONCE(site->probes.next);
+	struct bump_target *target;
+	bool catch = false;
+
+	if (unlikely(first == &site->probes || READ_ONCE(first->next) != &site->probes))
+		return enter_all(site, regs);
+	target = probe_target(list_entry(first, struct bump_probe, node));
+	if (!target_enter(target, regs, &catch))
+		return take_out(site);
+	return catch ? 0 : UPROBE_HANDLER_IGNORE;
+}
+
+DEFINE_UPROBE_ENTRY(enter)
+
+/* The task may have left the scope in its call, or changed to another user. */
+static __always_inline void target_leave(struct bump_target *target, struct bump_return *ret,
+					 struct bump_budget *budget)
+{
+	u64 lasted_ns;
+
+	if (!bump_return_take(ret, target, &lasted_ns))
+		return;
+	/* pairs with bump_target_publish() */
+	if (smp_load_acquire(&target->state) != BUMP_TARGET_LIVE)
+		return;
+	if (likely(bump_scope_has(target->scope, target->session->opener, current)))
+		bump_delay_return(target, lasted_ns, budget);
+	else
+		target_wants(target, current->mm);
+}
+
+/* leave() for a site with no probe or with several. */
+static noinline void leave_all(struct bump_site *site, struct pt_regs *regs)
+{
+	struct bump_budget budget = {};
+	struct bump_probe *probe;
+	struct bump_return ret;
+
+	if (!bump_return_begin(&ret, regs))
+		return;
+	list_for_each_entry_rcu(probe, &site->probes, node, true)
+		target_leave(probe_target(probe), &ret, &budget);
+	bump_return_end(&ret);
+}
+
+/*
+ * Runs in the task that returns from the function, may sleep, and is to be quick for a task
+ * that is in no scope.  Calls can be under way when their target, or the module, is removed:
+ * the kernel then returns from them without this handler.
+ */
+static void leave(struct uprobe_consumer *uc, struct pt_regs *regs)
+{
+	struct bump_site *site = container_of(uc, struct bump_site, consumer);
+	struct list_head *first = READ_ONCE(site->probes.next);
+	struct bump_return ret;
+
+	if (unlikely(first == &site->probes || READ_ONCE(first->next) != &site->probes)) {
+		leave_all(site, regs);
+		return;
+	}
+	if (!bump_return_begin(&ret, regs))
+		return;
+	target_leave(probe_target(list_entry(first, struct bump_probe, node)), &ret, NULL);
+	bump_return_end(&ret);
+}
+
+DEFINE_UPROBE_RETURN(leave)
+
 static bool probe_wants(struct bump_probe *probe, struct mm_struct *mm)
 {
 	return target_wants(probe_target(probe), mm);
@@ -188,13 +292,16 @@ static unsigned long site_key(const struct inode *inode, loff_t offset)
 	return (unsigned long)inode / L1_CACHE_BYTES + offset;
 }
 
-static struct bump_site *site_alloc(struct inode *inode, loff_t offset, loff_t ref_ctr_offset)
+static struct bump_site *site_alloc(struct inode *inode, loff_t offset, loff_t ref_ctr_offset,
+				    bool has_ends)
 {
 	struct bump_site *site = kzalloc(sizeof(*site), GFP_KERNEL_ACCOUNT);
 
 	if (!site)
 		return NULL;
-	site->consumer.handler = uprobe_hit;
+	site->consumer.handler = has_ends ? uprobe_enter : uprobe_hit;
+	site->consumer.ret_handler = has_ends ? uprobe_leave : NULL;
+	site->has_ends = has_ends;
 	site->consumer.filter = uprobe_wants;
 	INIT_LIST_HEAD(&site->probes);
 	site->inode = inode;
@@ -205,19 +312,21 @@ static struct bump_site *site_alloc(struct inode *inode, loff_t offset, loff_t r
 	return site;
 }
 
-static struct bump_site *site_get(struct inode *inode, loff_t offset, loff_t ref_ctr_offset)
+static struct bump_site *site_get(struct inode *inode, loff_t offset, loff_t ref_ctr_offset,
+				  bool has_ends)
 {
 	unsigned long key = site_key(inode, offset);
 	struct bump_site *site;
 
 	mutex_lock(&sites_lock);
 	hash_for_each_possible(sites, site, node, key) {
-		if (site->inode == inode && site->offset == offset) {
+		if (site->inode == inode && site->offset == offset &&
+		    site->has_ends == has_ends) {
 			refcount_inc(&site->ref);
 			goto out;
 		}
 	}
-	site = site_alloc(inode, offset, ref_ctr_offset);
+	site = site_alloc(inode, offset, ref_ctr_offset, has_ends);
 	if (site)
 		hash_add(sites, &site->node, key);
 out:
@@ -342,7 +451,7 @@ int bump_probe_register(struct bump_probe *probe, struct inode *inode, loff_t of
 	int err;
 
 	for (;;) {
-		site = site_get(inode, offset, ref_ctr_offset);
+		site = site_get(inode, offset, ref_ctr_offset, probe_target(probe)->ends);
 		if (!site)
 			return -ENOMEM;
 		mutex_lock(&site->lock);

@@ -19,6 +19,7 @@
 #include <trace/events/cgroup.h>
 #endif
 
+#include "call.h"
 #include "cgroup.h"
 #include "compat.h"
 #include "guard.h"
@@ -110,6 +111,7 @@ static void trace_fork(void *data, struct task_struct *parent, struct task_struc
 
 static void thread_exits(struct task_struct *task)
 {
+	bump_calls_end(task);
 	bump_tree_exit(task);
 }
 
@@ -289,6 +291,22 @@ void bump_scope_put(struct bump_scope *scope)
 		return;
 	scope->ops->drop(scope);
 	mutex_unlock(&scopes_mutex);
+}
+
+/* From here on bump_calls_end() is called for each thread that exits. */
+int bump_scope_trace_exits(void)
+{
+	int err;
+
+	mutex_lock(&scopes_mutex);
+	err = trace(BUMP_SCOPE_PROCESSES);
+	mutex_unlock(&scopes_mutex);
+	return err;
+}
+
+bool bump_scope_can_trace_exits(void)
+{
+	return can_trace(BUMP_SCOPE_PROCESSES);
 }
 
 /* bump_scope_has() where a single test is not enough. */

@@ -99,6 +99,8 @@ struct bump_scope_name {
 void bump_scope_init(void (*moved)(void));
 void bump_scope_exit(void);
 u64 bump_scope_features(void);
+int bump_scope_trace_exits(void);
+bool bump_scope_can_trace_exits(void);
 
 struct bump_scope *bump_scope_get(const struct bump_session *session,
 				  const struct bump_scope_name *name);

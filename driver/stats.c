@@ -108,6 +108,23 @@ void bump_stats_count_delayed(struct bump_stats *stats, u64 requested_ns, u64 me
 	preempt_enable();
 }
 
+/* Counts a delay of which the breakpoints of the call took all: there was no overshoot. */
+void bump_stats_count_part(struct bump_stats *stats, u64 requested_ns, u64 measured_ns)
+{
+	struct bump_counters *c;
+
+	preempt_disable();
+	c = this_cpu_ptr(stats->counters);
+	write_seqcount_begin(&c->seq);
+	c->sums[BUMP_DELAYED]++;
+	c->sums[BUMP_REQUESTED_NS] += requested_ns;
+	c->sums[BUMP_MEASURED_NS] += measured_ns;
+	c->sums[BUMP_OVERSHOOT]++;
+	write_seqcount_end(&c->seq);
+	count_total(measured_ns);
+	preempt_enable();
+}
+
 /* Returns the largest overshoot. */
 static u64 add_up_cpu(struct bump_counters *c, u64 *sums)
 {
@@ -132,8 +149,11 @@ static void stats_from_sums(struct speed_bump_stats *out, const u64 *sums)
 	out->skipped_window = sums[BUMP_SKIPPED_WINDOW];
 	out->skipped_disabled = sums[BUMP_SKIPPED_DISABLED];
 	out->skipped_budget = sums[BUMP_SKIPPED_BUDGET];
+	out->unreturned = sums[BUMP_UNRETURNED];
+	out->missed = sums[BUMP_MISSED];
 	out->hits = out->delayed + out->skipped_frequency + out->skipped_window +
-		    out->skipped_disabled + out->skipped_budget;
+		    out->skipped_disabled + out->skipped_budget + out->unreturned +
+		    out->missed;
 	out->unarmed = sums[BUMP_UNARMED];
 	out->taken_out = sums[BUMP_TAKEN_OUT];
 	out->cut = sums[BUMP_CUT];

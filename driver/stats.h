@@ -9,13 +9,15 @@
 
 #include <linux/speed_bump.h>
 
-/* The sums.  A hit is counted in exactly one of the first five. */
+/* The sums.  A hit is counted in exactly one of the first seven. */
 enum bump_sum {
 	BUMP_DELAYED,
 	BUMP_SKIPPED_FREQUENCY,
 	BUMP_SKIPPED_WINDOW,
 	BUMP_SKIPPED_DISABLED,
 	BUMP_SKIPPED_BUDGET,
+	BUMP_UNRETURNED,
+	BUMP_MISSED,
 	BUMP_UNARMED,
 	BUMP_TAKEN_OUT,
 	BUMP_CUT,
@@ -32,7 +34,7 @@ enum bump_sum {
  * @sums:	since the target was made, by enum bump_sum
  *
  * Written only by tasks on that CPU with preemption off, so plain additions are enough.
- * They take 288 bytes for each possible CPU, beside the target's own object, which is
+ * They take 304 bytes for each possible CPU, beside the target's own object, which is
  * below a kilobyte.
  */
 struct bump_counters {
@@ -62,6 +64,7 @@ void bump_stats_count_skipped(struct bump_stats *stats, enum bump_sum why);
 void bump_stats_count_event(struct bump_stats *stats, enum bump_sum what);
 void bump_stats_count_delayed(struct bump_stats *stats, u64 requested_ns, u64 measured_ns,
 			      bool cut);
+void bump_stats_count_part(struct bump_stats *stats, u64 requested_ns, u64 measured_ns);
 
 void bump_stats_read(struct bump_stats *stats, struct speed_bump_stats *out, bool reset);
 void bump_stats_totals(u64 *hits, u64 *delay_ns);

@@ -19,6 +19,7 @@
 
 #include <linux/speed_bump.h>
 
+#include "call.h"
 #include "command.h"
 #include "compat.h"
 #include "elf.h"
@@ -203,16 +204,26 @@ static int add(const struct bump_command *command)
 	if (err)
 		goto out;
 
+	if (command->delay_ppm) {
+		config.ends = bump_ends_alloc(false);
+		if (IS_ERR(config.ends)) {
+			err = PTR_ERR(config.ends);
+			goto out;
+		}
+	}
 	config.path = &place.file->f_path;
 	config.offset = place.offset;
 	config.settings.delay_ns = command->has_delay ? command->delay_ns :
 				   READ_ONCE(bump_default_delay_ns);
+	if (command->delay_ppm)
+		config.settings.delay_ppm = command->delay_ppm;
 	config.scope.type = command->pid ? SPEED_BUMP_SCOPE_TREE : SPEED_BUMP_SCOPE_SYSTEM;
 	config.scope.id = command->pid;
 	config.label = place.label;
 	config.label_len = strlen(place.label);
 	t = bump_target_add(&bump_persistent, &config);
 	if (IS_ERR(t)) {
+		bump_ends_free(config.ends);
 		err = PTR_ERR(t);
 		goto out;
 	}
@@ -257,20 +268,30 @@ static bool is_selected(const struct bump_target *t, const void *arg)
 	return t->label_len == s->label_len && !memcmp(t->label, place->label, s->label_len);
 }
 
-static u32 update_selected(const struct selection *s)
+/*
+ * Updates the selected targets, or only checks the update.  Returns how many, or a negative
+ * errno.
+ */
+static int update_selected(const struct selection *s, bool only_check)
 {
 	const struct speed_bump_update update = {
-		.mask = SPEED_BUMP_UPDATE_DELAY, .delay_ns = s->command->delay_ns,
+		.mask = SPEED_BUMP_UPDATE_DELAY,
+		.delay_ns = s->command->delay_ns,
+		.delay_ppm = s->command->delay_ppm,
 	};
 	struct bump_target *t;
+	int count = 0;
 	u64 after = 0;
-	u32 count = 0;
 
-	while ((t = bump_target_next(after))) {
+	while (count >= 0 && (t = bump_target_next(after))) {
 		after = t->id;
 		if (t->session == &bump_persistent && is_selected(t, s)) {
-			bump_policy_update(&t->policy, &t->turns, &update, ktime_get_ns());
-			count++;
+			if (!bump_target_takes(t, &update))
+				count = -EOPNOTSUPP;
+			else if (!only_check)
+				bump_policy_update(&t->policy, &t->turns, &update,
+						   ktime_get_ns());
+			count += count >= 0;
 		}
 		bump_target_put(t);
 		cond_resched();
@@ -282,8 +303,7 @@ static int change(const struct bump_command *command)
 {
 	struct selection s = { .command = command };
 	struct place place;
-	u32 count = 0;
-	int err;
+	int count, err;
 
 	err = place_find(&place, command);
 	if (err == -ENOMEM || err == -EINTR)
@@ -294,9 +314,11 @@ static int change(const struct bump_command *command)
 	if (command->verb == BUMP_COMMAND_REMOVE)
 		count = bump_target_remove_if(&bump_persistent, is_selected, &s);
 	else
-		count = update_selected(&s);
+		count = update_selected(&s, true);
+	if (count > 0 && command->verb == BUMP_COMMAND_UPDATE)
+		count = update_selected(&s, false);
 	if (count)
-		err = 0;
+		err = min(count, 0);
 	else if (!err)
 		err = -ENOENT;
 out:

@@ -26,6 +26,7 @@
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
 
+#include "call.h"
 #include "delay.h"
 #include "main.h"
 #include "scope.h"
@@ -104,18 +105,27 @@ static void target_unreserve(struct bump_session *session)
 		atomic_dec(&allocated);
 }
 
+/* The statistics are used by bump_target_count_skipped() until here. */
+static void target_free_rcu(struct rcu_head *rcu)
+{
+	struct bump_target *t = container_of(rcu, struct bump_target, rcu);
+
+	bump_stats_destroy(&t->stats);
+	kfree(t);
+}
+
 static void target_free(struct kref *ref)
 {
 	struct bump_target *t = container_of(ref, struct bump_target, ref);
 
 	bump_probe_destroy(&t->probe);
+	bump_ends_free(t->ends);
 	target_unreserve(t->session);
 	bump_scope_put(t->scope);
 	bump_session_put(t->session);
 	path_put(&t->path);
-	bump_stats_destroy(&t->stats);
 	kfree(t->label);
-	kfree_rcu(t, rcu);
+	call_rcu(&t->rcu, target_free_rcu);
 }
 
 void bump_target_put(struct bump_target *target)
@@ -434,6 +444,9 @@ struct bump_target *bump_target_add(struct bump_session *session,
 	}
 	t->label = config->label;
 	t->label_len = config->label_len;
+	t->ends = config->ends;
+	if (t->ends && !t->ends->group)
+		t->ends->group = t->id;
 	return t;
 }
 
@@ -612,6 +625,20 @@ bool bump_target_is_mutable(const struct bump_target *target,
 	       (target->session == &bump_persistent && !session->opener);
 }
 
+/*
+ * Is the delay in @update, if there is one, of the target's kind?  A delay that is a part of
+ * the duration needs another breakpoint, and a target that records durations has no delay.
+ */
+bool bump_target_takes(const struct bump_target *target,
+		       const struct speed_bump_update *update)
+{
+	bool has_part = target->ends && !target->ends->durations;
+
+	if (!(update->mask & SPEED_BUMP_UPDATE_DELAY))
+		return true;
+	return !!update->delay_ppm == has_part && !(target->ends && update->delay_ns);
+}
+
 /* May @session see it? */
 bool bump_target_is_visible(const struct bump_target *target,
 			    const struct bump_session *session)
@@ -774,6 +801,25 @@ struct bump_target *bump_target_next(u64 after)
 	while (t && !target_get(t));
 	rcu_read_unlock();
 	return t;
+}
+
+/**
+ * bump_target_count_skipped() - count a hit of a target that may have been removed
+ * @id:		of the target
+ * @why:	it is not delayed
+ *
+ * In any context but that of an interrupt.
+ */
+void bump_target_count_skipped(u64 id, enum bump_sum why)
+{
+	struct bump_target *t;
+
+	rcu_read_lock();
+	t = xa_load(&by_id, id);
+	/* pairs with bump_target_publish() */
+	if (t && smp_load_acquire(&t->state) == BUMP_TARGET_LIVE)
+		bump_stats_count_skipped(&t->stats, why);
+	rcu_read_unlock();
 }
 
 /* The greatest id so far, 0 if there was no target. */

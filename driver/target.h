@@ -16,6 +16,7 @@
 #include "scope.h"
 #include "stats.h"
 
+struct bump_ends;
 struct bump_session;
 
 enum bump_target_state {
@@ -48,6 +49,7 @@ enum bump_target_state {
  * @is_unit:	of a plan: each hit is a unit of work
  * @moves:	of the scope, when the filter was last called; for the renewing work
  * @renewed:	in the renewing work's list
+ * @ends:	of a target that catches the ends of its calls, or NULL
  * @ref:	the table's, and one of each reader
  * @rcu:	for freeing after readers of the table
  *
@@ -77,6 +79,7 @@ struct bump_target {
 	bool is_unit;
 	int moves;
 	struct list_head renewed;
+	struct bump_ends *ends;
 	struct kref ref;
 	struct rcu_head rcu;
 };
@@ -89,6 +92,7 @@ struct bump_target {
  * @settings:	what it does; the window counts from bump_target_publish(): when it
  *		is to start, and in place of the end how long it is
  * @scope:	which tasks it delays
+ * @ends:	which a new target takes over, if it catches the ends of its calls; or NULL
  * @label:	text, which a new target takes over, or NULL
  * @label_len:	its bytes
  */
@@ -98,6 +102,7 @@ struct bump_target_config {
 	u64 ref_ctr_offset;
 	struct bump_settings settings;
 	struct bump_scope_name scope;
+	struct bump_ends *ends;
 	char *label;
 	u32 label_len;
 };
@@ -122,8 +127,11 @@ struct bump_target *bump_target_find(u64 id);
 struct bump_target *bump_target_next(u64 after);
 u64 bump_target_last_id(void);
 void bump_target_put(struct bump_target *target);
+void bump_target_count_skipped(u64 id, enum bump_sum why);
 bool bump_target_is_mutable(const struct bump_target *target,
 			    const struct bump_session *session);
+bool bump_target_takes(const struct bump_target *target,
+		       const struct speed_bump_update *update);
 bool bump_target_is_visible(const struct bump_target *target,
 			    const struct bump_session *session);
 

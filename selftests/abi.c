@@ -36,7 +36,7 @@ static const struct {
 	unsigned int size;
 } batches[] = {
 	{ "ADD", SPEED_BUMP_IOC_ADD, SPEED_BUMP_TARGET_SIZE_VER0 },
-	{ "UPDATE", SPEED_BUMP_IOC_UPDATE, sizeof(struct speed_bump_update) },
+	{ "UPDATE", SPEED_BUMP_IOC_UPDATE, SPEED_BUMP_UPDATE_SIZE_VER0 },
 	{ "REMOVE", SPEED_BUMP_IOC_REMOVE, sizeof(struct speed_bump_remove) },
 	{ "STATS", SPEED_BUMP_IOC_STATS, SPEED_BUMP_STATS_SIZE_VER0 },
 };
@@ -823,7 +823,7 @@ TEST_F(abi, update_features_agree_with_what_is_taken)
 
 TEST_F(abi, unknown_features_are_not_promised)
 {
-	EXPECT_EQ(sb_features(self->dev) & ~((SPEED_BUMP_FEATURE_REF_CTR << 1) - 1), 0);
+	EXPECT_EQ(sb_features(self->dev) & ~((SPEED_BUMP_FEATURE_DURATIONS << 1) - 1), 0);
 }
 
 /* --- all or nothing, best effort ----------------------------------------- */

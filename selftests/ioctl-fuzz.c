@@ -11,7 +11,7 @@
  *
  * Targets are added to a file of this program's own, where a breakpoint is valid anywhere,
  * and by name to the fixture.  As in storm.c, allocations fail in calls that don't remove,
- * if that has been set up (STORM_FAULTS).
+ * if that has been set up (STORM_FAULTS).  Each command has its generator: hence the length.
  */
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -34,7 +34,7 @@ enum { CALLED, FAILED, COLUMNS };
 
 /* Results of the workers, in shared memory. */
 static struct {
-	__u64 calls[10][COLUMNS];
+	__u64 calls[11][COLUMNS];
 	__u64 commands[COLUMNS];
 	__u64 callers;
 	int faults;
@@ -129,6 +129,15 @@ static struct speed_bump_target some_target(void)
 	}
 	if (once_in(8))
 		target.duration_ns = below(1000000);
+	if (once_in(4)) {
+		target.delay_ns = 0;
+		target.cost_ns = below(1000);
+		target.group = below(3);
+		if (once_in(2))
+			target.delay_ppm = below(1000000);
+		else
+			target.flags |= SPEED_BUMP_TARGET_RECORD;
+	}
 	return target;
 }
 
@@ -136,7 +145,9 @@ static struct speed_bump_update some_update(void)
 {
 	struct speed_bump_update update = { .id = some_id(), .mask = below(16) };
 
-	if (update.mask & SPEED_BUMP_UPDATE_DELAY)
+	if (update.mask & SPEED_BUMP_UPDATE_DELAY && once_in(2))
+		update.delay_ppm = below(1000000);
+	else if (update.mask & SPEED_BUMP_UPDATE_DELAY)
 		update.delay_ns = below(20000);
 	if (update.mask & SPEED_BUMP_UPDATE_EVERY)
 		update.every = below(5);
@@ -303,6 +314,13 @@ static size_t make_argument(unsigned int nr, void *to)
 	case _IOC_NR(SPEED_BUMP_IOC_PLAN):
 		*(struct speed_bump_plan_request *)to = some_plan();
 		return sizeof(struct speed_bump_plan_request);
+	case _IOC_NR(SPEED_BUMP_IOC_DURATIONS):
+		*(struct speed_bump_durations *)to = (struct speed_bump_durations){
+			.id = some_id(),
+			.buckets = some_pointer(area),
+			.count = SPEED_BUMP_DURATION_BUCKETS,
+		};
+		return sizeof(struct speed_bump_durations);
 	case _IOC_NR(SPEED_BUMP_IOC_ADD):
 	case _IOC_NR(SPEED_BUMP_IOC_UPDATE):
 	case _IOC_NR(SPEED_BUMP_IOC_REMOVE):
@@ -361,27 +379,43 @@ static bool is_intact(const unsigned char *guard)
 	return true;
 }
 
-static void remember_ids(const struct speed_bump_batch *batch)
+/* The last target that records durations, and its session. */
+static struct {
+	unsigned int session;
+	__u64 id;
+} recorded;
+
+static void remember_ids(const struct speed_bump_batch *batch, unsigned int session)
 {
 	const struct speed_bump_target *targets = (void *)(uintptr_t)batch->entries;
 	unsigned int i;
 
 	if (batch->entry_size != sizeof(*targets))
 		return;
-	for (i = 0; i < batch->count; i++)
-		if (targets[i].id)
-			ids[below(IDS)] = targets[i].id;
+	for (i = 0; i < batch->count; i++) {
+		if (!targets[i].id)
+			continue;
+		ids[below(IDS)] = targets[i].id;
+		if (!(targets[i].flags & SPEED_BUMP_TARGET_RECORD))
+			continue;
+		recorded.session = session;
+		recorded.id = targets[i].id;
+	}
 }
 
 static void call(void)
 {
-	unsigned int nr = below(10), session = below(SESSIONS);
+	unsigned int nr = below(11);
+	bool is_right = nr == _IOC_NR(SPEED_BUMP_IOC_DURATIONS) && recorded.id && once_in(2);
+	unsigned int session = is_right ? recorded.session : below(SESSIONS);
 	unsigned char copy[64], *arg, *guard;
 	int before = -1, ret, dev = sessions[session];
 	bool is_add = nr == _IOC_NR(SPEED_BUMP_IOC_ADD);
 	const struct speed_bump_batch *batch = (void *)copy;
 	size_t size = make_argument(nr, copy), length;
 
+	if (is_right)
+		((struct speed_bump_durations *)(void *)copy)->id = recorded.id;
 	damage(copy, 64);
 	length = once_in(8) ? size + 8 * below(32) : size - (once_in(32) ? 8 : 0);
 	guard = arg_area + getpagesize() - GUARD;
@@ -408,7 +442,7 @@ static void call(void)
 	    targets_of(dev) != before)
 		fault("an add that failed left something", -ret);
 	if (!ret && is_add && batch->count <= 1000)
-		remember_ids(batch);
+		remember_ids(batch, session);
 }
 
 static void write_command(void)
@@ -444,7 +478,8 @@ static void write_command(void)
 static void write_code(void)
 {
 #if defined(__x86_64__)
-	static const unsigned char code[] = { 0x55, 0x5d, 0xc3 };	/* push, pop, ret */
+	/* Where a return is caught, the return address must be on top of the stack. */
+	static const unsigned char code[] = { 0x90, 0x90, 0xc3 };	/* nop, nop, ret */
 #else
 	static const __u32 code[] = { 0xd503201f, 0xd503201f, 0xd65f03c0 };	/* nop, nop, ret */
 #endif

@@ -157,6 +157,62 @@ TEST_F(module, leaves_during_a_delay)
 	EXPECT_EQ(worker_call(0, SB_PLAIN, 100), 100);
 }
 
+/* Says that it has begun, and returns when told. */
+__attribute__((noinline, noclone)) void stay(unsigned int depth, const int *pipes)
+{
+	char byte = 0;
+
+	if (depth > 1)
+		stay(depth - 1, pipes);
+	else if (write(pipes[1], &byte, 1) != 1 || read(pipes[0], &byte, 1) != 1)
+		_exit(9);
+	__asm__ volatile("" ::: "memory");
+}
+
+/* The process returns from calls whose returns the module has caught. */
+TEST_F(module, leaves_while_calls_are_under_way)
+{
+	int dev = sb_open(), to[2], from[2], status = -1;
+	struct speed_bump_target target = self->target;
+	struct sb_site site;
+	char byte = 0;
+	pid_t pid;
+
+	ASSERT_GE(dev, 0);
+	if (!(sb_features(dev) & SPEED_BUMP_FEATURE_PART))
+		SKIP(return, "no SPEED_BUMP_FEATURE_PART");
+	ASSERT_EQ(pipe(to), 0);
+	ASSERT_EQ(pipe(from), 0);
+	ASSERT_EQ(sb_site_of(stay, &site), 0);
+	target.fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	target.offset = site.offset;
+	target.delay_ns = 0;
+	target.delay_ppm = 1000000;
+	target.scope_id = getpid();
+	ASSERT_EQ(sb_switch_global(dev, 1), 0);
+	ASSERT_EQ(sb_add(dev, &target), 0);
+	pid = fork();
+	if (!pid) {
+		int pipes[2] = { to[0], from[1] };
+
+		close(dev);
+		stay(20, pipes);
+		stay(1, pipes);
+		_exit(0);
+	}
+	close(dev);
+	ASSERT_EQ(read(from[0], &byte, 1), 1);
+	EXPECT_EQ(unload_soon(), 0);
+	EXPECT_FALSE(is_loaded());
+	ASSERT_EQ(write(to[1], &byte, 1), 1);
+	ASSERT_EQ(read(from[0], &byte, 1), 1);
+	EXPECT_EQ(load(""), 0);
+	ASSERT_EQ(write(to[1], &byte, 1), 1);
+	EXPECT_EQ(waitpid(pid, &status, 0), pid);
+	EXPECT_EQ(status, 0);
+	close(target.fd);
+}
+
 TEST_F(module, comes_back_as_new)
 {
 	struct speed_bump_session session = { 0 };

@@ -353,7 +353,7 @@ TEST_F(session, list_tells_what_was_added)
 	EXPECT_EQ(info.scope_id, getpid());
 	EXPECT_EQ(info.flags, SPEED_BUMP_TARGET_DISABLED);
 	EXPECT_EQ(info.owner, SPEED_BUMP_LIST_SESSION);
-	EXPECT_EQ(info.reserved, 0);
+	EXPECT_EQ(info.delay_ppm, 0);
 	ASSERT_EQ(sb_set_enabled(self->dev, self->target.id, 1), 0);
 	ASSERT_EQ(sb_set_delay(self->dev, self->target.id, 2000), 0);
 	ASSERT_EQ(sb_list(self->dev, SPEED_BUMP_LIST_SESSION, -1, &info, 1), 1);

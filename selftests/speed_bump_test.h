@@ -484,7 +484,7 @@ static inline __u64 sb_hits(int dev, __u64 id)
 static inline __u64 sb_skipped(const struct speed_bump_stats *stats)
 {
 	return stats->skipped_frequency + stats->skipped_window + stats->skipped_disabled +
-	       stats->skipped_budget;
+	       stats->skipped_budget + stats->unreturned + stats->missed;
 }
 
 static inline int sb_switch_session(int dev, unsigned int enabled)

@@ -117,6 +117,20 @@ static void choose_scope(struct speed_bump_target *target)
 	}
 }
 
+/* The calls are delayed at their ends, or recorded. */
+static void choose_end(struct speed_bump_target *target)
+{
+	target->flags &= ~SPEED_BUMP_TARGET_DEFAULT_DELAY;
+	target->delay_ns = 0;
+	target->group = storm_pick(3);
+	target->timed_ns = storm_pick(1000);
+	target->cost_ns = storm_pick(3000);
+	if (target->flags & SPEED_BUMP_TARGET_PERSISTENT || storm_pick(3))
+		target->delay_ppm = 1 + storm_pick(3000000);
+	else
+		target->flags |= SPEED_BUMP_TARGET_RECORD;
+}
+
 static void choose_target(struct speed_bump_target *target)
 {
 	static const char label[] = "a label that says nothing, of a length by chance";
@@ -147,6 +161,8 @@ static void choose_target(struct speed_bump_target *target)
 		target->flags |= SPEED_BUMP_TARGET_DEFAULT_DELAY;
 		target->delay_ns = 0;
 	}
+	if (board->features & SPEED_BUMP_FEATURE_PART && !storm_pick(3))
+		choose_end(target);
 }
 
 static void note_ids(const struct speed_bump_target *targets, unsigned int count)
@@ -231,6 +247,11 @@ static void update(int dev)
 			.enabled = storm_pick(4) > 0,
 			.mask = SPEED_BUMP_UPDATE_DELAY | SPEED_BUMP_UPDATE_ENABLED,
 		};
+		/* Of the wrong kind for two thirds of the targets. */
+		if (board->features & SPEED_BUMP_FEATURE_PART && !storm_pick(3)) {
+			entries[i].delay_ns = 0;
+			entries[i].delay_ppm = 1 + storm_pick(3000000);
+		}
 		/* Few of the older targets are left. */
 		if (!i && own_next && storm_pick(2))
 			entries[i].id = own_ids[(own_next - 1) % OWN_IDS];
@@ -243,10 +264,11 @@ static void update(int dev)
 			entries[i].duration_ns = storm_pick(2) * 20 * SB_MS;
 		}
 	}
-	if (EXPECT_ERRNOS("update", injected(dev, SPEED_BUMP_IOC_UPDATE, &batch), ENOENT, 0))
+	if (EXPECT_ERRNOS("update", injected(dev, SPEED_BUMP_IOC_UPDATE, &batch), ENOENT,
+			  EOPNOTSUPP, 0))
 		return;
 	for (i = 0; i < count; i++)
-		if (!EXPECT_ERRNOS("update", -(int)entries[i].error, ENOENT, 0))
+		if (!EXPECT_ERRNOS("update", -(int)entries[i].error, ENOENT, EOPNOTSUPP, 0))
 			storm_did(STORM_UPDATED, 1);
 }
 

@@ -538,6 +538,41 @@ TEST_F(sysfs, other_errors)
 	EXPECT_EQ(global.enabled, 0);
 }
 
+TEST_F(sysfs, percentages)
+{
+	static const struct {
+		char text[24];
+		int ret;
+	} bad[] = {
+		{ "%", -EINVAL }, { "0%", -EINVAL }, { "5.%", -EINVAL }, { ".5%", -EINVAL },
+		{ "1.00000%", -EINVAL }, { "5%%", -EINVAL }, { "10000.0001%", -ERANGE },
+		{ "99999999999999999999%", -ERANGE }, { "5% 5", -EINVAL },
+	};
+	unsigned int i;
+
+	if (!(sb_features(self->dev) & SPEED_BUMP_FEATURE_PART))
+		SKIP(return, "no SPEED_BUMP_FEATURE_PART");
+	for (i = 0; i < SB_COUNT(bad); i++)
+		EXPECT_EQ(text_write("targets", "+%s:fixture_plain %s", self->path, bad[i].text),
+			  bad[i].ret)
+			TH_LOG("%s", bad[i].text);
+	EXPECT_EQ(there(self->dev, &self->info), 0);
+	ASSERT_EQ(text_write("enabled", "1"), 0);
+	ASSERT_EQ(text_write("targets", "+%s:fixture_plain 5%% pid=%d", self->path, getpid()), 0);
+	ASSERT_EQ(there(self->dev, &self->info), 1);
+	EXPECT_EQ(self->info.delay_ppm, 50000);
+	EXPECT_EQ(self->info.delay_ns, 0);
+	sb_call(SB_PLAIN, 7);
+	EXPECT_EQ(text_field(self->info.id, "hits"), 7);
+	EXPECT_EQ(text_field(self->info.id, "delayed"), 7);
+	EXPECT_EQ(text_write("targets", "=%s:fixture_plain 0.25%%", self->path), 0);
+	EXPECT_EQ(text_field(self->info.id, "delay_ppm"), 2500);
+	EXPECT_EQ(text_write("targets", "=%s:fixture_plain 10", self->path), -EOPNOTSUPP);
+	EXPECT_EQ(text_field(self->info.id, "delay_ppm"), 2500);
+	EXPECT_EQ(text_write("targets", "-%s:fixture_plain", self->path), 0);
+	EXPECT_EQ(text_write("enabled", "0"), 0);
+}
+
 TEST_F(sysfs, full)
 {
 	struct speed_bump_global global;

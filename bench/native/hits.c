@@ -13,7 +13,7 @@
  *                           alone (floor)
  *
  * Prints lines with four fields, separated by tabs: the quantity, its subject, the way, and
- * the number.
+ * the number. What is measured shares the ways to count: hence the length.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -270,6 +270,7 @@ enum whom {
 	SELF,
 	CHILD,
 	CGROUP,
+	THREAD, /* another one of this process */
 };
 
 /* The role of a target in its session's plan */
@@ -310,14 +311,32 @@ static const struct configuration {
 	  { .scope = SPEED_BUMP_SCOPE_TREE }, 0, UNIT },
 	{ "driver, tree, unit, ends a slot", SELF, SPEED_BUMP_FEATURE_PLAN,
 	  { .scope = SPEED_BUMP_SCOPE_TREE }, 0, LAST_UNIT },
+	{ "driver, tree, percentage", SELF, SPEED_BUMP_FEATURE_PART,
+	  { .scope = SPEED_BUMP_SCOPE_TREE, .delay_ppm = 1 }, 0, UNPLANNED },
+	{ "driver, tree, recorded", SELF, SPEED_BUMP_FEATURE_DURATIONS,
+	  { .scope = SPEED_BUMP_SCOPE_TREE, .flags = SPEED_BUMP_TARGET_RECORD }, 0, UNPLANNED },
+	{ "driver, percentage, out of scope", CHILD, SPEED_BUMP_FEATURE_PART,
+	  { .scope = SPEED_BUMP_SCOPE_TREE, .delay_ppm = 1 }, 0, UNPLANNED },
+	{ "driver, percentage, other thread", THREAD, SPEED_BUMP_FEATURE_PART,
+	  { .scope = SPEED_BUMP_SCOPE_THREAD, .delay_ppm = 1 }, 0, UNPLANNED },
 	{ "driver, out of scope", CHILD, 0, { .scope = SPEED_BUMP_SCOPE_TREE }, 0, UNPLANNED },
 	/* clang-format on */
 };
 
 #define CONFIGURATIONS (sizeof(configurations) / sizeof(configurations[0]))
 
+static void *pause_in_thread(void *tid)
+{
+	*(volatile pid_t *)tid = gettid();
+	while (1)
+		pause();
+	return NULL;
+}
+
 static int scope_id(enum whom whom)
 {
+	static volatile pid_t tid;
+	pthread_t thread;
 	pid_t child;
 
 	switch (whom) {
@@ -332,6 +351,12 @@ static int scope_id(enum whom whom)
 			pause();
 		}
 		return child;
+	case THREAD:
+		if (pthread_create(&thread, NULL, pause_in_thread, (void *)&tid))
+			die("pthread_create");
+		while (!tid)
+			usleep(1000);
+		return tid;
 	case CGROUP:
 		return open("/sys/fs/cgroup", O_RDONLY | O_DIRECTORY);
 	default:

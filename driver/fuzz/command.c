@@ -16,7 +16,10 @@ static int write_command(const struct bump_command *c, char *to, size_t room)
 
 	if (c->verb == BUMP_COMMAND_REMOVE_ALL)
 		return snprintf(to, room, "-*");
-	if (c->has_delay)
+	if (c->delay_ppm)
+		snprintf(delay, sizeof(delay), " %u.%04u%%", c->delay_ppm / 10000,
+			 c->delay_ppm % 10000);
+	else if (c->has_delay)
 		snprintf(delay, sizeof(delay), " %llu", (unsigned long long)c->delay_ns);
 	if (c->pid)
 		snprintf(pid, sizeof(pid), "\tpid=%d", c->pid);
@@ -35,6 +38,9 @@ static void check(const struct bump_command *c)
 	     strpbrk(c->symbol, " \t\n")))
 		abort();
 	if (c->delay_ns > SPEED_BUMP_MAX_DELAY_NS || (c->delay_ns && !c->has_delay) || c->pid < 0)
+		abort();
+	if (c->delay_ppm && (c->delay_ns || !c->has_delay ||
+			     c->delay_ppm > SPEED_BUMP_MAX_DELAY_PPM))
 		abort();
 	if (c->verb == BUMP_COMMAND_UPDATE ? !c->has_delay :
 	    c->has_delay && c->verb != BUMP_COMMAND_ADD)

@@ -589,7 +589,7 @@ struct sb_call_event {
  *   except for those that end at the same moment
  * @param count how many there are; if it is @p room, there may be more
  * @param lost how many were lost since the session was opened
- * @return 0, or -1 with EOPNOTSUPP (no SB_FEATURE_DURATIONS)
+ * @return 0, or -1 with EOPNOTSUPP (no SB_FEATURE_EVENTS)
  */
 SB_API int sb_session_events(struct sb_session *session, struct sb_call_event *events,
 			     size_t room, size_t *count, uint64_t *lost,

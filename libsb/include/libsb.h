@@ -614,7 +614,7 @@ struct sb_target_options {
 	/**
 	 * 1: record how long each call lasts, delays in it included; it is not delayed itself.
 	 * For functions only, and not for persistent targets. Needs SB_FEATURE_DURATIONS.
-	 * 2: the same, and each call is an event (sb_session_events()).
+	 * 2: the same, and each call is an event (sb_session_events()), with SB_FEATURE_EVENTS.
 	 */
 	uint32_t record;
 };
@@ -716,6 +716,7 @@ SB_API const char *sb_session_caveat(const struct sb_session *session, size_t in
 #define SB_FEATURE_SEMAPHORE	(UINT64_C(1) << 11) /**< semaphores of static probes count */
 #define SB_FEATURE_PART		(UINT64_C(1) << 12) /**< delays as parts of durations */
 #define SB_FEATURE_DURATIONS	(UINT64_C(1) << 13) /**< how long calls last */
+#define SB_FEATURE_EVENTS	(UINT64_C(1) << 14) /**< each call as an event */
 /** What the backend of the session can do, as it is loaded now. */
 SB_API uint64_t sb_session_features(const struct sb_session *session);
 /** How many targets there may be at once. */

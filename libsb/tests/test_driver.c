@@ -13,6 +13,7 @@
 
 #include <linux/speed_bump.h>
 
+#include "libsb-provisional.h"
 #include "native/batch.h"
 #include "native/session.h"
 
@@ -107,8 +108,8 @@ static int do_list(struct speed_bump_list *list)
 {
 	struct speed_bump_info *infos = (void *)(uintptr_t)list->entries;
 
-	assert_int_equal(list->flags & ~7U, 0);
-	if (list->after) {
+	assert_int_equal(list->flags & ~0xFU, 0);
+	if (list->after || list->flags & SPEED_BUMP_LIST_FILE) {
 		list->count = 0;
 		return 0;
 	}
@@ -195,6 +196,8 @@ static void features_are_translated(void **state)
 		{ SPEED_BUMP_FEATURE_UNPRIVILEGED, SB_FEATURE_UNPRIVILEGED },
 		{ SPEED_BUMP_FEATURE_PLAN, SB_FEATURE_PLAN },
 		{ SPEED_BUMP_FEATURE_REF_CTR, SB_FEATURE_SEMAPHORE },
+		{ SPEED_BUMP_FEATURE_PART, SB_FEATURE_PART },
+		{ SPEED_BUMP_FEATURE_DURATIONS, SB_FEATURE_DURATIONS },
 		{ 1ULL << 40, 0 }, /* of a later module */
 	};
 	struct sb_session *session;
@@ -347,14 +350,15 @@ static void no_count_is_lost_where_it_fails(void **state)
 	}
 }
 
-/* The module sees no return: it says what does. */
+/* An older module sees no return: it says what does. */
 static void parts_are_refused(void **state)
 {
 	struct sb_target_update update = { .sz = sizeof(update),
 					   .mask = SB_UPDATE_DELAY,
 					   .delay_ppm = 50000 };
 	struct sb_target_options opts = { .sz = sizeof(opts), .delay_ppm = 50000 };
-	struct sb_session *session = session_of(~0ULL);
+	struct sb_session *session =
+		session_of(~(SPEED_BUMP_FEATURE_PART | SPEED_BUMP_FEATURE_DURATIONS));
 	struct sb_elf *elf = elf_opened(getenv("SB_PARTS"), err);
 	struct sb_batch *batch = sb_batch_new();
 	uint64_t id = 1;
@@ -365,13 +369,76 @@ static void parts_are_refused(void **state)
 	assert_int_equal(sb_batch_add(batch, elf, "part_work", &opts, err), 1);
 	assert_fails(sb_session_add(session, batch, NULL, err), EOPNOTSUPP);
 	assert_says(err,
-		    "part_work: the module can't delay by a part of a call's duration "
-		    "(delay=5%): use BPF (SPEED_BUMP_BACKEND=bpf)");
+		    "part_work: the loaded module can't delay by a part of a call's duration "
+		    "(delay=5%): update it, or use BPF (SPEED_BUMP_BACKEND=bpf)");
 	assert_int_equal(sb_session_add_each(session, batch, &code, err), 1);
 	assert_int_equal(code, EOPNOTSUPP);
 	assert_fails(sb_session_update(session, &id, 1, &update, NULL, err), EOPNOTSUPP);
 	assert_int_equal(module.adds, 0);
 	assert_int_equal(module.updates, 0);
+	sb_batch_free(batch);
+	sb_elf_close(elf);
+	sb_session_close(session);
+}
+
+/* The cost of the breakpoints is measured first, with a target of its own. */
+static void parts_are_passed_on(void **state)
+{
+	struct sb_target_update update = { .sz = sizeof(update),
+					   .mask = SB_UPDATE_DELAY,
+					   .delay_ppm = 70000 };
+	struct sb_target_options opts = { .sz = sizeof(opts),
+					  .delay_ppm = 50000,
+					  .flags = SB_TARGET_NET };
+	struct sb_session *session = session_of(~0ULL);
+	struct sb_elf *elf = elf_opened(getenv("SB_PARTS"), err);
+	struct sb_batch *batch = sb_batch_new();
+	const struct speed_bump_target *target = &module.added[1];
+	uint64_t id;
+
+	(void)state;
+	assert_true(sb_session_features(session) & SB_FEATURE_PART);
+	assert_true(sb_session_features(session) & SB_FEATURE_DURATIONS);
+	assert_int_equal(sb_batch_add(batch, elf, "part_work", &opts, err), 1);
+	if (sb_session_add(session, batch, NULL, err))
+		fail_msg("%s", sb_error_message(err));
+	assert_int_equal(module.adds, 2);
+	assert_int_equal(target->delay_ppm, 50000);
+	assert_int_equal(target->delay_ns, 0);
+	assert_int_equal(target->flags, 0);
+	assert_true(target->group);
+	assert_true(target->cost_ns);
+	assert_int_equal(target->net_ns, target->cost_ns);
+	id = sb_batch_id(batch, 0);
+	module.updates = 0;
+	assert_int_equal(sb_session_update(session, &id, 1, &update, NULL, err), 0);
+	assert_int_equal(module.update[0].delay_ppm, 70000);
+	assert_int_equal(module.update[0].delay_ns, 0);
+	sb_batch_free(batch);
+	sb_elf_close(elf);
+	sb_session_close(session);
+}
+
+/* The module has no ring of calls. */
+static void events_are_refused(void **state)
+{
+	struct sb_target_options opts = { .sz = sizeof(opts), .record = SB_RECORD_EVENTS };
+	struct sb_session *session = session_of(~0ULL);
+	struct sb_elf *elf = elf_opened(getenv("SB_PARTS"), err);
+	struct sb_batch *batch = sb_batch_new();
+	struct sb_call_event event;
+	uint64_t lost;
+	size_t count;
+
+	(void)state;
+	assert_false(sb_session_features(session) & SB_FEATURE_EVENTS);
+	assert_int_equal(sb_batch_add(batch, elf, "part_work", &opts, err), 1);
+	assert_fails(sb_session_add(session, batch, NULL, err), EOPNOTSUPP);
+	assert_says(err, "part_work: the module reports no single calls: use BPF "
+			 "(SPEED_BUMP_BACKEND=bpf)");
+	assert_fails(sb_session_events(session, &event, 1, &count, &lost, err),
+		     EOPNOTSUPP);
+	assert_int_equal(module.adds, 0);
 	sb_batch_free(batch);
 	sb_elf_close(elf);
 	sb_session_close(session);
@@ -386,6 +453,8 @@ int main(void)
 		cmocka_unit_test(all_that_is_counted_can_be_read),
 		cmocka_unit_test(no_count_is_lost_where_it_fails),
 		cmocka_unit_test(parts_are_refused),
+		cmocka_unit_test(parts_are_passed_on),
+		cmocka_unit_test(events_are_refused),
 	};
 
 	return run_with_error(tests, err, NULL, NULL);

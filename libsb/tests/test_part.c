@@ -32,6 +32,7 @@
 
 static struct sb_error *err;
 static struct sb_elf *elf;
+static bool is_bpf;
 
 /* ------------------------------------------------------------------- targets */
 
@@ -478,8 +479,9 @@ static bool has_shared_storage(void)
 	struct utsname name;
 	int major = 0, minor = 0;
 
-	return !uname(&name) && sscanf(name.release, "%d.%d", &major, &minor) == 2 &&
-	       major == 6 && minor < 2;
+	return is_bpf && !uname(&name) &&
+	       sscanf(name.release, "%d.%d", &major, &minor) == 2 && major == 6 &&
+	       minor < 2;
 }
 
 static void *end_inside(void *arg)
@@ -731,14 +733,9 @@ int main(void)
 		cmocka_unit_test(a_part_is_listed_and_changed),
 		cmocka_unit_test(persistent_parts),
 	};
-	bool is_bpf = false;
 
 	err = sb_error_new();
 	if (!is_served(err, &is_bpf))
 		return 0;
-	if (!is_bpf) {
-		printf("1..0 # SKIP the module does not see the ends of calls\n");
-		return 0;
-	}
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

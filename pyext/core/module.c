@@ -381,6 +381,7 @@ static int execute(PyObject *module)
 	    PyModule_AddIntMacro(module, SB_SCOPE_ALL) ||
 	    PyModule_AddIntMacro(module, SB_SCOPE_TREE) ||
 	    PyModule_AddIntMacro(module, SB_FEATURE_DURATIONS) ||
+	    PyModule_AddIntMacro(module, SB_FEATURE_EVENTS) ||
 	    PyModule_AddIntMacro(module, SB_RECORD_EVENTS) ||
 	    PyModule_AddIntMacro(module, SB_CONTROL_FUNCTION) ||
 	    PyModule_AddIntMacro(module, SB_CONTROL_NATIVE) ||

@@ -576,9 +576,8 @@ def test_the_tool_has_it_too(tmp_path: Path, environ: dict[str, str]) -> None:
         refused = run(*words, "-t", "__main__:work delay=5%")
         assert refused.returncode == 2
         assert "delay=5% is for 'run' without --compare" in refused.stderr
-    # The module sees no return, and without any backend nothing does.
-    environ["SPEED_BUMP_BACKEND"] = "driver"
-    refused = run("run", "--native", "libc.so.6:getpid", "-d", "5%")
-    assert refused.returncode != 0
-    if Path("/dev/speed_bump").exists():
-        assert "use BPF (SPEED_BUMP_BACKEND=bpf)" in refused.stderr
+    # Without a backend nothing sees the returns of native functions.
+    if not Path("/dev/speed_bump").exists():
+        environ["SPEED_BUMP_BACKEND"] = "driver"
+        refused = run("run", "--native", "libc.so.6:getpid", "-d", "5%")
+        assert refused.returncode != 0

@@ -6,6 +6,8 @@
  * targets added through it.  Its targets are removed when it is closed, for
  * whatever reason.  Persistent targets belong to the module and outlive the file.
  *
+ * This is the whole interface, in one file: hence the length.
+ *
  * Rules that hold for every structure here:
  *
  * - It may grow at its end.  The size that the caller knows is part of the
@@ -46,6 +48,7 @@
 
 /* Limits that are part of the interface; QUERY returns those that vary. */
 #define SPEED_BUMP_MAX_DELAY_NS	10000000000ULL	/* ERANGE above */
+#define SPEED_BUMP_MAX_DELAY_PPM	100000000U	/* ERANGE above */
 #define SPEED_BUMP_MAX_BATCH	65536U		/* entries a call, EINVAL above */
 #define SPEED_BUMP_MAX_LABEL	8448U		/* bytes, ENAMETOOLONG above */
 
@@ -64,6 +67,8 @@
 #define SPEED_BUMP_FEATURE_UNPRIVILEGED		0x200ULL
 #define SPEED_BUMP_FEATURE_PLAN			0x400ULL
 #define SPEED_BUMP_FEATURE_REF_CTR		0x800ULL
+#define SPEED_BUMP_FEATURE_PART			0x1000ULL	/* delay_ppm */
+#define SPEED_BUMP_FEATURE_DURATIONS		0x2000ULL	/* TARGET_RECORD */
 
 /**
  * struct speed_bump_query - what the module can do (SPEED_BUMP_IOC_QUERY)
@@ -134,6 +139,7 @@ struct speed_bump_batch {
 #define SPEED_BUMP_TARGET_DEFAULT_DELAY	0x4U	/* delay_ns is 0: use the module's */
 #define SPEED_BUMP_TARGET_SLEEP		0x8U	/* release the CPU */
 #define SPEED_BUMP_TARGET_MEM		0x10U	/* ADD only: mem_fd is set */
+#define SPEED_BUMP_TARGET_RECORD	0x20U	/* record how long calls last */
 
 /**
  * struct speed_bump_target - a function to delay (entry of SPEED_BUMP_IOC_ADD)
@@ -164,7 +170,26 @@ struct speed_bump_batch {
  * @mem_fd:	with SPEED_BUMP_TARGET_MEM an open /proc/PID/mem of process scope_id (of
  *		that of thread scope_id), else 0.  For an unprivileged session it is the
  *		proof that the kernel lets its opener access the process
+ * @delay_ppm:	instead of @delay_ns: delay each delayed call when it returns, by this part
+ *		of its own duration, in millionths, at most SPEED_BUMP_MAX_DELAY_PPM
+ * @group:	targets of one ADD that have the same, other than 0, count as one function:
+ *		where their calls are nested, the time of the inner call, which it was delayed
+ *		for, is no duration of the outer one
  * @reserved_end: zero
+ * @timed_ns:	what the breakpoints add to each measured duration.  This and the next three
+ *		are measured by user space, with a function that does nothing
+ * @cost_ns:	what the breakpoints add to each call
+ * @net_ns:	what of @cost_ns is a part of the delay that was asked for
+ * @over_ns:	what a delay adds to a call beyond its own length
+ *
+ * With @delay_ppm, or with SPEED_BUMP_TARGET_RECORD, which excludes any delay and persistent
+ * targets, the target is a function, and @offset is its first instruction: anywhere else the
+ * process crashes.  The return of each call is caught, and statistics count a call when it
+ * has ended.  The duration is the time that passes from the entry to the return, without
+ * delays of any target in it.  A call is delayed for SPEED_BUMP_MAX_DELAY_NS at most.  The
+ * switches count at both ends of a call, the rest at its return.  The kernel catches the
+ * returns of at most 64 nested calls of a thread.  A call that was under way when the target
+ * was added is not seen.
  *
  * Errors: EBADF (fd), EACCES (not open for reading), EINVAL (not a regular
  * file, offset outside of it or where no instruction can begin, unknown flag or
@@ -192,11 +217,18 @@ struct speed_bump_target {
 	__u32 reserved;
 	__aligned_u64 ref_ctr_offset;
 	__s32 mem_fd;
+	__u32 delay_ppm;
+	__u32 group;
 	__u32 reserved_end;
+	__aligned_u64 timed_ns;
+	__aligned_u64 cost_ns;
+	__aligned_u64 net_ns;
+	__aligned_u64 over_ns;
 };
 
 #define SPEED_BUMP_TARGET_SIZE_VER0	80	/* up to @reserved */
-#define SPEED_BUMP_TARGET_SIZE_VER1	96
+#define SPEED_BUMP_TARGET_SIZE_VER1	96	/* up to @delay_ppm */
+#define SPEED_BUMP_TARGET_SIZE_VER2	136
 
 /* speed_bump_update.mask: which fields of the entry to take over */
 #define SPEED_BUMP_UPDATE_DELAY		0x1U
@@ -214,11 +246,14 @@ struct speed_bump_target {
  * @enabled:	0 or 1
  * @mask:	SPEED_BUMP_UPDATE_*, at least one; fields not named must be zero
  * @error:	[out] 0 or a positive errno
+ * @delay_ppm:	as in struct speed_bump_target, with SPEED_BUMP_UPDATE_DELAY
+ * @reserved:	zero
  *
  * Breakpoints are not touched.  A delay that is under way keeps its length.  A
  * hit sees all new settings of an entry or none; entries do not change at the
  * same moment.  A new @every restarts the count.
- * Errors: ENOENT (no such target, or another session's), ERANGE, EINVAL.
+ * Errors: ENOENT (no such target, or another session's), ERANGE, EINVAL, EOPNOTSUPP (a delay
+ * that is a time can't become a part of the duration, nor the reverse).
  */
 struct speed_bump_update {
 	__aligned_u64 id;
@@ -229,9 +264,12 @@ struct speed_bump_update {
 	__u32 enabled;
 	__u32 mask;
 	__u32 error;
+	__u32 delay_ppm;
+	__u32 reserved;
 };
 
-#define SPEED_BUMP_UPDATE_SIZE_VER0	48
+#define SPEED_BUMP_UPDATE_SIZE_VER0	48	/* up to @error */
+#define SPEED_BUMP_UPDATE_SIZE_VER1	56
 
 /**
  * struct speed_bump_remove - a target to remove (entry of SPEED_BUMP_IOC_REMOVE)
@@ -309,7 +347,8 @@ struct speed_bump_list {
  *		namespace, 0 where it is dead or not visible there; else 0
  * @flags:	SPEED_BUMP_TARGET_*; DISABLED is the target's own switch
  * @owner:	SPEED_BUMP_LIST_SESSION, _PERSISTENT or _OTHERS
- * @reserved:	zero
+ * @delay_ppm:	part of the duration in force, in millionths, or 0; a module without
+ *		SPEED_BUMP_FEATURE_PART writes 0
  */
 struct speed_bump_info {
 	__aligned_u64 id;
@@ -326,7 +365,7 @@ struct speed_bump_info {
 	__s32 scope_id;
 	__u32 flags;
 	__u32 owner;
-	__u32 reserved;
+	__u32 delay_ppm;
 };
 
 #define SPEED_BUMP_INFO_SIZE_VER0	88
@@ -361,8 +400,11 @@ struct speed_bump_info {
  *		missing
  * @taken_out:	[out] how often the breakpoint was taken out of a memory, at a hit, because
  *		no process that uses it is in the scope
+ * @unreturned:	[out] hits not delayed because the call did not return: it was left by
+ *		longjmp() or the like, or with its thread.  Counted when that is seen
+ * @missed:	[out] hits not delayed because the return could not be caught
  *
- * hits is the sum of delayed and the skipped ones.  With delay_ns 0 a hit
+ * hits is the sum of delayed, the skipped ones, unreturned and missed.  With delay_ns 0 a hit
  * counts as delayed by 0 ns, so that a target can serve as a counter.
  *
  * With SPEED_BUMP_BATCH_RESET what was returned is set to 0 and @generation goes
@@ -388,10 +430,47 @@ struct speed_bump_stats {
 	__aligned_u64 skipped_budget;
 	__aligned_u64 unarmed;
 	__aligned_u64 taken_out;
+	__aligned_u64 unreturned;
+	__aligned_u64 missed;
 };
 
 #define SPEED_BUMP_STATS_SIZE_VER0	288	/* up to @reserved */
-#define SPEED_BUMP_STATS_SIZE_VER1	312
+#define SPEED_BUMP_STATS_SIZE_VER1	312	/* up to @taken_out */
+#define SPEED_BUMP_STATS_SIZE_VER2	328
+
+/*
+ * A histogram of durations: a bucket for each ns below 128 ns, then 64 for each power of
+ * two, and the last bucket for 2^40 ns and above.
+ */
+#define SPEED_BUMP_DURATION_SHIFT	6
+#define SPEED_BUMP_DURATION_POWERS	40
+#define SPEED_BUMP_DURATION_BUCKETS	\
+	(((SPEED_BUMP_DURATION_POWERS - SPEED_BUMP_DURATION_SHIFT + 1) <<	\
+	  SPEED_BUMP_DURATION_SHIFT) + 1)
+
+/**
+ * struct speed_bump_durations - how long calls lasted (SPEED_BUMP_IOC_DURATIONS)
+ * @id:		a target of the session with SPEED_BUMP_TARGET_RECORD
+ * @buckets:	[out] pointer to an array of __u64: calls by their duration, delays in it
+ *		included
+ * @count:	how many fit there: at least SPEED_BUMP_DURATION_BUCKETS (EINVAL)
+ * @reserved:	zero
+ * @sum_ns:	[out] of all durations
+ * @max_ns:	[out] the longest
+ *
+ * The counts of a call that ends meanwhile may be there in part.
+ * Errors: ENOENT (no such target of this session), EINVAL (it records no durations).
+ */
+struct speed_bump_durations {
+	__aligned_u64 id;
+	__aligned_u64 buckets;
+	__u32 count;
+	__u32 reserved;
+	__aligned_u64 sum_ns;
+	__aligned_u64 max_ns;
+};
+
+#define SPEED_BUMP_DURATIONS_SIZE_VER0	40
 
 /* speed_bump_session.set */
 #define SPEED_BUMP_SESSION_SET_ENABLED	0x1U
@@ -594,7 +673,8 @@ struct speed_bump_cell {
  *
  * The memory lives as long as it is mapped, open, or its session is.
  * Errors: EEXIST (there is a plan), ENOENT (no such target of this session), EINVAL
- * (more than SPEED_BUMP_PLAN_TARGETS, or a target named twice in a list), ENOMEM, EMFILE.
+ * (more than SPEED_BUMP_PLAN_TARGETS, a target named twice in a list, or one whose returns
+ * are caught), ENOMEM, EMFILE.
  */
 struct speed_bump_plan_request {
 	__aligned_u64 ids;
@@ -617,5 +697,7 @@ struct speed_bump_plan_request {
 #define SPEED_BUMP_IOC_SESSION	_IOWR(SPEED_BUMP_IOC_MAGIC, 6, struct speed_bump_session)
 #define SPEED_BUMP_IOC_GLOBAL	_IOWR(SPEED_BUMP_IOC_MAGIC, 7, struct speed_bump_global)
 #define SPEED_BUMP_IOC_PLAN	_IOWR(SPEED_BUMP_IOC_MAGIC, 8, struct speed_bump_plan_request)
+#define SPEED_BUMP_IOC_DURATIONS	\
+	_IOWR(SPEED_BUMP_IOC_MAGIC, 9, struct speed_bump_durations)
 
 #endif /* _UAPI_LINUX_SPEED_BUMP_H */

@@ -2,7 +2,7 @@
 /*
  * The minimum for comparison: uprobes whose consumer does nothing.
  *
- *   insmod empty.ko path=/some/file offset=0x1000 [count=N spacing=BYTES]
+ *   insmod empty.ko path=/some/file offset=0x1000 [count=N spacing=BYTES] [returns=1]
  *
  * The parameter took_ns can be read: the time that the kernel took to register all of them.
  */
@@ -34,6 +34,10 @@ static unsigned int spacing;
 module_param(spacing, uint, 0444);
 MODULE_PARM_DESC(spacing, "bytes from one to the next");
 
+static bool returns;
+module_param(returns, bool, 0444);
+MODULE_PARM_DESC(returns, "whether the returns of the functions are caught, too (0)");
+
 static unsigned long took_ns;
 module_param(took_ns, ulong, 0444);
 MODULE_PARM_DESC(took_ns, "time that it took to register all of them");
@@ -50,12 +54,27 @@ static struct empty *empties;
 
 #if KERNEL_VERSION(6, 13, 0) <= LINUX_VERSION_CODE
 static int empty_handler(struct uprobe_consumer *uc, struct pt_regs *regs, __u64 *data)
-#else
-static int empty_handler(struct uprobe_consumer *uc, struct pt_regs *regs)
-#endif
 {
 	return 0;
 }
+
+static int empty_return(struct uprobe_consumer *uc, unsigned long func,
+			struct pt_regs *regs, __u64 *data)
+{
+	return 0;
+}
+#else
+static int empty_handler(struct uprobe_consumer *uc, struct pt_regs *regs)
+{
+	return 0;
+}
+
+static int empty_return(struct uprobe_consumer *uc, unsigned long func,
+			struct pt_regs *regs)
+{
+	return 0;
+}
+#endif
 
 static loff_t offset_of(unsigned int i)
 {
@@ -113,6 +132,7 @@ static int put_all_in(void)
 
 	for (i = 0; i < count; i++) {
 		empties[i].consumer.handler = empty_handler;
+		empties[i].consumer.ret_handler = returns ? empty_return : NULL;
 		err = put_in(i);
 		if (err) {
 			take_all_out(i);

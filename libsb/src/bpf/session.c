@@ -145,7 +145,7 @@ struct sb_backend *sb_bpf_open(struct sb_error *err)
 			    SB_FEATURE_SCOPE_THREAD | SB_FEATURE_SCOPE_CGROUP |
 			    SB_FEATURE_EVERY | SB_FEATURE_WINDOW | SB_FEATURE_PLAN |
 			    SB_FEATURE_RESET | SB_FEATURE_SEMAPHORE | SB_FEATURE_PART |
-			    SB_FEATURE_DURATIONS,
+			    SB_FEATURE_DURATIONS | SB_FEATURE_EVENTS,
 		.max_delay_ns = SB_MAX_DELAY_NS,
 		.max_targets = bpf->kernel.has_multi ? MAX_TARGETS : MAX_TARGETS_SINGLY,
 		.max_batch = MAX_TARGETS,

@@ -116,7 +116,7 @@ struct sb_backend_ops {
 	/* As sb_session_durations(). With SB_FEATURE_DURATIONS. */
 	int (*durations)(struct sb_backend *backend, uint64_t id, uint64_t *buckets,
 			 uint64_t *sum_ns, uint64_t *max_ns);
-	/* As sb_session_events(). With SB_FEATURE_DURATIONS. */
+	/* As sb_session_events(). With SB_FEATURE_EVENTS. */
 	int (*events)(struct sb_backend *backend, struct sb_call_event *events,
 		      size_t room, size_t *count, uint64_t *lost);
 };

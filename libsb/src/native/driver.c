@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * The backend that is the kernel module. The only file that issues ioctls and the
- * only one that knows the structures of linux/speed_bump.h.
+ * only one that knows the structures of linux/speed_bump.h: hence the length.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,6 +18,7 @@
 #include "native/backend.h"
 #include "error.h"
 #include "free.h"
+#include "libsb-provisional.h"
 #include "native/status.h"
 #include "native/target_list.h"
 #include "pointer.h"
@@ -26,12 +27,13 @@
 	_Static_assert(sizeof(struct speed_bump_##type) == (size), "speed_bump_" #type)
 CHECK_SIZE(query, SPEED_BUMP_QUERY_SIZE_VER0);
 CHECK_SIZE(batch, SPEED_BUMP_BATCH_SIZE_VER0);
-CHECK_SIZE(target, SPEED_BUMP_TARGET_SIZE_VER1);
-CHECK_SIZE(update, SPEED_BUMP_UPDATE_SIZE_VER0);
+CHECK_SIZE(target, SPEED_BUMP_TARGET_SIZE_VER2);
+CHECK_SIZE(update, SPEED_BUMP_UPDATE_SIZE_VER1);
 CHECK_SIZE(remove, SPEED_BUMP_REMOVE_SIZE_VER0);
 CHECK_SIZE(list, SPEED_BUMP_LIST_SIZE_VER0);
 CHECK_SIZE(info, SPEED_BUMP_INFO_SIZE_VER0);
-CHECK_SIZE(stats, SPEED_BUMP_STATS_SIZE_VER1);
+CHECK_SIZE(stats, SPEED_BUMP_STATS_SIZE_VER2);
+CHECK_SIZE(durations, SPEED_BUMP_DURATIONS_SIZE_VER0);
 CHECK_SIZE(session, SPEED_BUMP_SESSION_SIZE_VER0);
 CHECK_SIZE(global, SPEED_BUMP_GLOBAL_SIZE_VER0);
 CHECK_SIZE(plan_request, SPEED_BUMP_PLAN_REQUEST_SIZE_VER0);
@@ -49,6 +51,8 @@ CHECK_SAME(SB_LIST_PERSISTENT, SPEED_BUMP_LIST_PERSISTENT);
 CHECK_SAME(SB_LIST_OTHERS, SPEED_BUMP_LIST_OTHERS);
 CHECK_SAME(SB_TARGET_SLEEP, SPEED_BUMP_TARGET_SLEEP);
 _Static_assert(SB_MAX_DELAY_NS == SPEED_BUMP_MAX_DELAY_NS, "SB_MAX_DELAY_NS");
+CHECK_SAME(SB_MAX_DELAY_PERCENT * 10000U, SPEED_BUMP_MAX_DELAY_PPM);
+CHECK_SAME(SB_DURATION_BUCKETS, SPEED_BUMP_DURATION_BUCKETS);
 CHECK_SAME(SB_OVERSHOOT_BUCKETS, SPEED_BUMP_OVERSHOOT_BUCKETS);
 
 /* The number of entries of a LIST or STATS call. */
@@ -76,6 +80,20 @@ static int driver_ioctl(struct sb_backend *backend, unsigned long command, void 
 	return ret < 0 ? -1 : 0;
 }
 
+/* What only targets have whose delay is a part of the duration, or that record it. */
+static void ends_to_uapi(struct speed_bump_target *to, const struct sb_target *from)
+{
+	to->delay_ppm = from->options.delay_ppm;
+	if (from->options.record)
+		to->flags |= SPEED_BUMP_TARGET_RECORD;
+	to->group = from->group + 1;
+	to->timed_ns = from->timed_ns;
+	to->cost_ns = from->cost_ns;
+	to->over_ns = from->over_ns;
+	if (from->options.delay_ppm && from->options.flags & SB_TARGET_NET)
+		to->net_ns = from->cost_ns;
+}
+
 static void target_to_uapi(struct speed_bump_target *to, const struct sb_target *from,
 			   uint64_t features)
 {
@@ -90,8 +108,10 @@ static void target_to_uapi(struct speed_bump_target *to, const struct sb_target 
 		.every = from->options.every,
 		.scope = from->options.scope,
 		.scope_id = from->options.scope_id,
-		.flags = from->options.flags,
+		.flags = from->options.flags & ~SB_TARGET_NET,
 	};
+	if (sb_target_has_end(from))
+		ends_to_uapi(to, from);
 	if (to->flags & SPEED_BUMP_TARGET_DEFAULT_DELAY)
 		to->delay_ns = 0;
 	/* A module without the feature can still count calls of the probe. */
@@ -144,6 +164,7 @@ static void change_to_uapi(struct speed_bump_update *to, const struct sb_change 
 	if (from->mask & SB_UPDATE_DELAY) {
 		to->mask |= SPEED_BUMP_UPDATE_DELAY;
 		to->delay_ns = from->delay_ns;
+		to->delay_ppm = from->delay_ppm;
 	}
 	if (from->mask & SB_UPDATE_EVERY) {
 		to->mask |= SPEED_BUMP_UPDATE_EVERY;
@@ -298,6 +319,7 @@ static void info_from_uapi(struct sb_target_info *to, const struct speed_bump_in
 		.id = from->id,
 		.offset = from->offset,
 		.delay_ns = from->delay_ns,
+		.delay_ppm = from->delay_ppm,
 		.start_ns = from->start_ns,
 		.end_ns = from->end_ns,
 		.every = from->every,
@@ -324,6 +346,8 @@ static void stats_from_uapi(struct sb_target_info *to, const struct speed_bump_s
 	to->counters[SB_COUNTER_SKIPPED_BUDGET] = from->skipped_budget;
 	to->counters[SB_COUNTER_UNARMED] = from->unarmed;
 	to->counters[SB_COUNTER_TAKEN_OUT] = from->taken_out;
+	to->counters[SB_COUNTER_UNRETURNED] = from->unreturned;
+	to->counters[SB_COUNTER_MISSED] = from->missed;
 	for (size_t i = 0; i < SB_OVERSHOOT_BUCKETS; i++)
 		to->overshoot[i] = from->overshoot[i];
 }
@@ -549,6 +573,22 @@ static int driver_plan(struct sb_backend *backend, const uint64_t *ids, size_t c
 	return arg.fd;
 }
 
+static int driver_durations(struct sb_backend *backend, uint64_t id, uint64_t *buckets,
+			    uint64_t *sum_ns, uint64_t *max_ns)
+{
+	struct speed_bump_durations arg = {
+		.id = id,
+		.buckets = sb_to_u64(buckets),
+		.count = SB_DURATION_BUCKETS,
+	};
+
+	if (driver_ioctl(backend, SPEED_BUMP_IOC_DURATIONS, &arg))
+		return -1;
+	*sum_ns = arg.sum_ns;
+	*max_ns = arg.max_ns;
+	return 0;
+}
+
 static void driver_close(struct sb_backend *backend)
 {
 	close(to_driver(backend)->fd);
@@ -567,8 +607,8 @@ static const struct sb_backend_ops driver_ops = {
 	.explain_room = driver_explain_room,
 	.without_sleep = "the loaded module",
 	.instead_of_sleep = "update it",
-	.without_part = "the module",
-	.instead_of_part = "use BPF (SPEED_BUMP_BACKEND=bpf)",
+	.without_part = "the loaded module",
+	.instead_of_part = "update it, or use BPF (SPEED_BUMP_BACKEND=bpf)",
 	.to_see_others = "",
 	.close = driver_close,
 	.add = driver_add,
@@ -583,6 +623,7 @@ static const struct sb_backend_ops driver_ops = {
 	.set_global_enabled = driver_set_global_enabled,
 	.set_default_delay = driver_set_default_delay,
 	.plan = driver_plan,
+	.durations = driver_durations,
 };
 
 /* Features of a later module that libsb does not know are left out. */
@@ -604,6 +645,8 @@ static uint64_t features_from_uapi(__u64 from)
 		{ SB_FEATURE_UNPRIVILEGED, SPEED_BUMP_FEATURE_UNPRIVILEGED },
 		{ SB_FEATURE_PLAN, SPEED_BUMP_FEATURE_PLAN },
 		{ SB_FEATURE_SEMAPHORE, SPEED_BUMP_FEATURE_REF_CTR },
+		{ SB_FEATURE_PART, SPEED_BUMP_FEATURE_PART },
+		{ SB_FEATURE_DURATIONS, SPEED_BUMP_FEATURE_DURATIONS },
 	};
 	uint64_t to = 0;
 

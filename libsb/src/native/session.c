@@ -308,6 +308,11 @@ int sb_session_can_add(const struct sb_session *session, const struct sb_target 
 				    "%s: %s does not see how long calls last: %s",
 				    target->label, ops->without_part,
 				    ops->instead_of_part);
+	if (target->options.record == SB_RECORD_EVENTS && !(features & SB_FEATURE_EVENTS))
+		return sb_error_set(err, EOPNOTSUPP,
+				    "%s: the module reports no single calls: use BPF "
+				    "(SPEED_BUMP_BACKEND=bpf)",
+				    target->label);
 	if (target->options.flags & SB_TARGET_SLEEP && !(features & SB_FEATURE_SLEEP))
 		return sb_error_set(err, EOPNOTSUPP,
 				    "%s: %s can't sleep in a delay (mode=sleep): %s",
@@ -535,9 +540,9 @@ int sb_session_events(struct sb_session *session, struct sb_call_event *events,
 {
 	struct sb_backend *backend = session->backend;
 
-	if (!(backend->limits.features & SB_FEATURE_DURATIONS))
+	if (!(backend->limits.features & SB_FEATURE_EVENTS))
 		return sb_error_set(err, EOPNOTSUPP,
-				    "the backend (%s) does not see how long calls last",
+				    "the backend (%s) reports no single calls",
 				    backend->ops->name);
 	if (!backend->ops->events(backend, events, room, count, lost))
 		return 0;

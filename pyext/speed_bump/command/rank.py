@@ -203,7 +203,7 @@ def _check_units(unit: Progress, excludes: list[Target]) -> None:
 
 
 def _check_natives(names: list[str]) -> None:
-    """Whether durations of native functions can be recorded, before anything starts.
+    """Whether calls of native functions can be events, before anything starts.
 
     Raises:
         NativeError: they can't
@@ -212,7 +212,7 @@ def _check_natives(names: list[str]) -> None:
 
     natives = split(names)[1]
     if natives:
-        NativeLatencies(natives).close()
+        NativeLatencies(natives, events=True).close()
 
 
 def _check_metric(unit: Progress, is_up: bool) -> None:

@@ -43,7 +43,7 @@ RUN_EPILOG = """\
 A PATTERN is MODULE:FUNCTION with globs, such as 'json.*:dumps' or '*/app/*:Server.*';
 MODULE is a module's dotted name or its file. 'native:PATH:SYMBOL' is a native function.
 A DELAY is in ns or has a unit: 500, 10us, 1.5ms; or it is a part of the duration of each
-call, at its end: 5% (for native functions with SPEED_BUMP_BACKEND=bpf).
+call, at its end: 5%.
 
 examples:
   speed-bump run -t '__main__:parse*' -d 10us -- python app.py

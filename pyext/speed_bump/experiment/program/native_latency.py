@@ -29,7 +29,7 @@ class NativeLatencies:
         first: what an event has as ``name`` for the first name
 
     Raises:
-        NativeError: there is no backend that sees how long calls last
+        NativeError: the backend does not see how long calls last, or has no events
     """
 
     def __init__(
@@ -41,13 +41,20 @@ class NativeLatencies:
         self._probes = native.Probes(0)
         self._places: list[_core.NativePlace] = []
         self.lost = 0
-        if not self._probes.session.features & _core.SB_FEATURE_DURATIONS:
-            self._probes.close()
-            raise native.NativeError(
-                errno.EOPNOTSUPP,
-                f"{names[0]}: the module does not see how long calls last: use BPF "
-                "(SPEED_BUMP_BACKEND=bpf)",
-            )
+        features = self._probes.session.features
+        if events and features & _core.SB_FEATURE_EVENTS:
+            return
+        if not events and features & _core.SB_FEATURE_DURATIONS:
+            return
+        self._probes.close()
+        what = (
+            "the module reports no single calls"
+            if features & _core.SB_FEATURE_DURATIONS
+            else "the loaded module does not see how long calls last"
+        )
+        raise native.NativeError(
+            errno.EOPNOTSUPP, f"{names[0]}: {what}: use BPF (SPEED_BUMP_BACKEND=bpf)"
+        )
 
     def start(self, pid: int) -> None:
         """Record in the process ``pid`` and its descendants.
