@@ -29,6 +29,9 @@ from speed_bump.experiment.program.stacks import Stacks, total
 from speed_bump.experiment.program.workload import Workload
 
 WINDOW_S = 0.1
+# A process is sampled from the window on that begins after its Python has: until there is
+# one, windows are short, because what is called once in a short run may be called first.
+START_S = 0.01
 # Reading the counts takes at most this part of the time.
 MAX_COST = 0.2
 # A program is importing while this many of the samples are in the import system.
@@ -434,7 +437,7 @@ class _Watch:
         self._begin = self._with_python = time.monotonic()
         self._first_begin = 0.0  # of the first window that is kept
         self._due = 0.0
-        self._window_s = WINDOW_S
+        self._window_s = START_S
         looked.runs += 1
         looked.begins[looked.runs] = self._begin
         looked.importers.clear()
@@ -489,7 +492,8 @@ class _Watch:
         counts = program.calls_by_process()
         # A large program is sampled less often. Waiting for a CPU costs nothing, and a
         # short run is to have windows enough on a busy machine, too.
-        self._window_s = max(WINDOW_S, (time.thread_time() - before) / MAX_COST)
+        least_s = WINDOW_S if program.pythons else START_S
+        self._window_s = max(least_s, (time.thread_time() - before) / MAX_COST)
         _note(looked, program, counts)
         points = {name: n for name, n in program.points().items() if n}
         window = Window(
