@@ -173,13 +173,13 @@ static inline void bump_call_record(struct bump_calls *calls, const struct bump_
 	struct bump_frame *frame = calls->top++;
 
 	calls->settled_sp = 0;
-	*frame = (struct bump_frame) {
-		.sp = user_stack_pointer(regs),
-		.ip = instruction_pointer(regs),
-		.delayed_ns = calls->delayed_ns,
-		.id = target->id,
-		.group = target->ends->group,
-	};
+	/* An initializer would be cleared first. */
+	frame->sp = user_stack_pointer(regs);
+	frame->ip = instruction_pointer(regs);
+	frame->delayed_ns = calls->delayed_ns;
+	frame->covered_ns = 0;
+	frame->id = target->id;
+	frame->group = target->ends->group;
 	frame->start_ns = ktime_get_ns();
 }
 

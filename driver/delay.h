@@ -37,10 +37,11 @@ static __always_inline void bump_delay_part(struct bump_target *target,
 					    u64 lasted_ns, struct bump_budget *budget)
 {
 	const struct bump_ends *ends = target->ends;
-	u64 ns = bump_part_of(lasted_ns, settings->delay_ppm,
-			      bump_budget_limit(target->session));
+	u64 ns = bump_part_of(lasted_ns, settings->delay_ppm, SPEED_BUMP_MAX_DELAY_NS);
 	u64 over_ns = ends->net_ns + ends->over_ns;
 
+	if (ns > over_ns)
+		ns = min(ns, bump_budget_limit(target->session));
 	if (ns <= over_ns)
 		bump_stats_count_part(&target->stats, ns, ends->net_ns);
 	else if (bump_budget_take(budget, target->session, ns - over_ns))
