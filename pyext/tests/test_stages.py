@@ -335,6 +335,30 @@ def test_it_does_not_end_with_a_refusal_while_there_is_time(monkeypatch):
     assert [f.verdict for f in found.findings] == ["matters"] * 6
 
 
+def test_it_does_not_end_while_the_verdict_is_too_noisy(monkeypatch):
+    """The verdict knows of drift and of other programs, which looks do not."""
+    from speed_bump.experiment.slots import stages as module
+
+    judged = []
+
+    def noisy_at_first(record, final=True):
+        found = verdict(record, final)
+        judged.append(len(record.slots))
+        if len(judged) <= 2:
+            first, *others = found.findings
+            first = dataclasses.replace(first, reason="too noisy: ± 0.4 after 90 slots")
+            found.findings = [first, *others]
+        return found
+
+    _, before = model.experiment(model.Program, "quiet", 1, budget_s=600)
+    monkeypatch.setattr(module, "verdict", noisy_at_first)
+    run, found = model.experiment(model.Program, "quiet", 1, budget_s=600)
+    assert len(judged) == 3
+    assert judged[0] < judged[1] < judged[2] <= len(run.record.slots)
+    assert found.slots > before.slots
+    assert [f.verdict for f in found.findings] == ["matters"] * 6
+
+
 def test_small_questions_leave_time_to_others():
     """Half of one arrives, and it has a thousandth of the time: the second half of the
     budget is not for its shorter delays.

@@ -13,6 +13,9 @@ from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.fit.ties import Joint
 from speed_bump.experiment.record import Machine, SelfTime
 
+# How the reason of a finding without a number begins whose interval is too wide.
+TOO_NOISY = "too noisy"
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -47,6 +50,11 @@ class Finding:
     help: str
     notes: tuple[str, ...] = ()
     share: Interval | None = None
+
+    @property
+    def is_too_noisy(self) -> bool:
+        """Whether more time would give it a number."""
+        return self.reason.startswith(TOO_NOISY)
 
 
 @dataclass

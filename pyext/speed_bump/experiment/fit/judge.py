@@ -13,6 +13,7 @@ import numpy as np
 from speed_bump.experiment.fit.contention import QUIETER
 from speed_bump.experiment.fit.effects import Effects
 from speed_bump.experiment.fit.finding import (
+    TOO_NOISY,
     Finding,
     Verdict,
     headroom_of,
@@ -252,7 +253,7 @@ def _noisy(case: _Case) -> Finding | None:
         return None
     half = case.number.arrives(case.interval).half
     return case.open(
-        f"too noisy: ± {half:.1f} after {case.finding.delayed} delayed slots",
+        f"{TOO_NOISY}: ± {half:.1f} after {case.finding.delayed} delayed slots",
         case.advice,
     )
 

@@ -186,7 +186,7 @@ class Stages:
         self._is_refused = False
         self._turn = False
         self._judged_at = -1
-        self._is_sound = True
+        self._is_answered = True
         self._weights: dict[str, float] = {}
 
     def next_block(self, record: Record) -> Block | None:
@@ -587,7 +587,7 @@ class Stages:
                 return
             is_done = narrow and not self._is_refused
             is_done = is_done and (not self._alarms or self._settled(found, names))
-            if is_done and self._bill_is_sound(record):
+            if is_done and self._has_answers(record, wanted):
                 return
         self._one_block(record, state, names, (self._dose,), "single")
 
@@ -651,19 +651,24 @@ class Stages:
             masks = masks | np.left_shift(on, np.uint64(bit))
         return masks
 
-    def _bill_is_sound(self, record: Record) -> bool:
-        """Whether no bill refuses the labels; one that does is heeded, as there is time.
+    def _has_answers(self, record: Record, names: list[str]) -> bool:
+        """Whether the verdict leaves out none of them because of noise, and no bill refuses
+        all labels; one that does is heeded, as there is time.
 
-        Repeated looks during the experiment need a clearer bill to be an alarm.
+        The verdict's intervals can be wider than those of a look: they have what is known
+        of drift, and of other programs. Repeated looks during the experiment need a
+        clearer bill to be an alarm.
         """
         if self._judged_at != self._looked_at:
             self._judged_at = self._looked_at
-            judged = verdict(record, final=False)
+            judged = verdict(record)
             has_labels = any(f.verdict != INCONCLUSIVE for f in judged.findings)
-            self._is_sound = has_labels or not any(bill.alarm for bill in judged.bills)
-            if not self._is_sound:
+            is_sound = has_labels or not any(bill.alarm for bill in judged.bills)
+            if not is_sound:
                 self._heed(judged.bills)
-        return self._is_sound
+            is_noisy = any(f.is_too_noisy for f in judged.findings if f.name in names)
+            self._is_answered = is_sound and not is_noisy
+        return self._is_answered
 
     def _heed(self, found: list[Bill]) -> None:
         """After an alarm: smaller doses, then single holds far apart."""
