@@ -505,7 +505,7 @@ def test_native_calls_as_events() -> None:
     from speed_bump.experiment.program.native_latency import NativeLatencies
 
     if native.backend() == "driver":
-        with pytest.raises(native.NativeError, match="the module reports no single calls"):
+        with pytest.raises(native.NativeError, match="module reports no single calls"):
             NativeLatencies(["native:libc.so.6:usleep"], events=True)
         return
     usleep = ctypes.CDLL("libc.so.6").usleep

@@ -652,8 +652,8 @@ class Stages:
         return masks
 
     def _has_answers(self, record: Record, names: list[str]) -> bool:
-        """Whether the verdict leaves out none of them because of noise, and no bill refuses
-        all labels; one that does is heeded, as there is time.
+        """Whether the verdict has none of them without a number because of noise, and no
+        bill refuses all labels; one that does is heeded, as there is time.
 
         The verdict's intervals can be wider than those of a look: they have what is known
         of drift, and of other programs. Repeated looks during the experiment need a
