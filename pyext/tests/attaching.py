@@ -33,6 +33,14 @@ BUSY = WATCH + "_thread.start_new_thread(watch, ())\nwhile True: work()\n"
 WORKING = "threading.Thread(target=lambda: [work() for _ in iter(int, 1)], daemon=True)"
 SHAPES = {
     "busy": "while True: work()",
+    # Nearly all the time; the interpreter is seldom seen.
+    "in a library": """
+import zlib
+data = os.urandom(1 << 19)
+while True:
+    work()
+    zlib.compress(data)
+""",
     "in a lock": f"{WORKING}.start()\nthreading.Lock().acquire() and 0\n"
     "lock = threading.Lock(); lock.acquire(); lock.acquire()",
     "joining a thread": f"t = {WORKING}; t.start(); t.join()",

@@ -82,6 +82,7 @@ def run_by(
     ("way", "shape"),
     [
         pytest.param("debugger", "busy", marks=with_gdb),
+        pytest.param("debugger", "in a library", marks=with_gdb),
         pytest.param("debugger", "joining a thread", marks=with_gdb),
         # The tool's thread takes turns with the others, and has 5 s.
         pytest.param("debugger", "50 threads", marks=[with_gdb, pytest.mark.timed]),
@@ -158,15 +159,23 @@ def test_a_debugger_of_a_program_that_was_killed_is_not_waited_for(
     monkeypatch.setattr(debugger, "PATIENCE_S", 0.2)
     program = subprocess.Popen(["sleep", "1000"])
     threading.Timer(1.0, program.kill).start()
-    entry = ways.Entry(program.pid, "", str(tmp_path / "script"), [], (0, 0), 1)
+    entry = ways.Entry(
+        program.pid, "", str(tmp_path / "script"), [], [], (0, 0), (0, 0), 1
+    )
     with pytest.raises(AttachError, match="has ended, or is about to"):
         debugger._debug("gdb", str(deaf), entry)
     program.wait()
 
 
+IN_LIBRARY = WATCH + "_thread.start_new_thread(watch, ())\n" + SHAPES["in a library"]
+
+
 @with_lldb
-def test_lldb_serves_where_there_is_no_gdb(start: Start, tmp_path: Path) -> None:
-    program = start_without_socket(start, BUSY)
+@pytest.mark.parametrize("text", [BUSY, IN_LIBRARY], ids=["busy", "in a library"])
+def test_lldb_serves_where_there_is_no_gdb(
+    start: Start, tmp_path: Path, text: str
+) -> None:
+    program = start_without_socket(start, text)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/lldb").symlink_to(shutil.which("lldb") or "")
     done = run_by("debugger", program, PATH=str(tmp_path / "bin"))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -33,8 +34,16 @@ from speed_bump.process import command_of
 SEARCH_S = 4
 # For the calls in the program, after which a debugger is ended.
 DEBUGGER_S = 20.0
+# Libraries that allocate memory, or watch over it, or load others: their code may hold a
+# lock while it runs.
+HOLDS_LOCKS = re.compile(
+    r"(libc|ld|libpthread|libdl)[-.]|libgcc_s|libunwind|lib\w*san\b"
+    r"|.*(malloc|memray|heaptrack|vgpreload)"
+)
 # The script that lldb runs.
 IN_LLDB = os.path.join(os.path.dirname(__file__), "in_lldb.py")
+
+Range = tuple[int, int]
 
 
 def _check_tracer(pid: int) -> None:
@@ -56,7 +65,9 @@ def by_debugger(pid: int, directory: str, until: float) -> Link:
     """A debugger, which loads the extension of the package into the program and detaches.
 
     It looks until the main thread is in the interpreter itself, or in the kernel in a
-    call that waits, where it holds no lock of the allocator or of the loader.
+    call that waits, where it holds no lock of the allocator or of the loader. In the
+    second half of its time other libraries will do as well: a program that computes may
+    be in the interpreter too seldom to be found there.
 
     Args:
         directory: of the files; readable by the program's user
@@ -81,9 +92,9 @@ def by_debugger(pid: int, directory: str, until: float) -> Link:
         )
 
     def enter(script: str) -> None:
-        text = _text_of_interpreter(pid)
+        places = _places(pid)
         search_s = min(max(int(until - time.monotonic()), 1), SEARCH_S)
-        entry = Entry(pid, found.extension, script, text, _waits_at(pid), search_s)
+        entry = Entry(pid, found.extension, script, *places, _waits_at(pid), search_s)
         _debug(name, path, entry)
 
     link = through(pid, "debugger", directory, found, enter, until)
@@ -96,20 +107,31 @@ def by_debugger(pid: int, directory: str, until: float) -> Link:
     return link
 
 
-def _text_of_interpreter(pid: int) -> list[tuple[int, int]]:
-    """The address range of the interpreter's own code."""
-    found = []
+def _places(pid: int) -> tuple[list[Range], list[Range], Range]:
+    """The address ranges of the interpreter's own code, and of libraries whose code holds
+    no lock that loading the extension takes; and that of the main thread's stack.
+    """
+    interpreter: list[Range] = []
+    libraries: list[Range] = []
+    stack = 0, 0
     with suppress(OSError), open(f"/proc/{pid}/maps", encoding="utf-8") as file:
         exe = os.readlink(f"/proc/{pid}/exe")
         for line in file:
             words = line.split(None, 5)
-            if len(words) < 6 or "x" not in words[1]:
+            if len(words) < 6:
                 continue
             path = words[5].rstrip("\n")
-            if path == exe or os.path.basename(path).startswith("libpython3"):
-                first, last = (int(word, 16) for word in words[0].split("-"))
-                found.append((first, last))
-    return found
+            name = os.path.basename(path)
+            first, last = (int(word, 16) for word in words[0].split("-"))
+            if path == "[stack]":
+                stack = first, last
+            elif "x" not in words[1]:
+                continue
+            elif path == exe or name.startswith("libpython3"):
+                interpreter.append((first, last))
+            elif path.startswith("/") and not HOLDS_LOCKS.match(name):
+                libraries.append((first, last))
+    return interpreter, libraries, stack
 
 
 def _waits_at(pid: int) -> tuple[int, int]:
@@ -233,7 +255,8 @@ def _debug(name: str, path: str, entry: Entry) -> None:
     if "no safe place" in said:
         raise AttachError(
             f"process {entry.pid}: for {entry.search_s} s its main thread was never in "
-            "the interpreter; nothing was changed there; try again"
+            "code that surely holds no lock of the allocator or of the loader; nothing "
+            "was changed there; try again"
         )
     if _has_ended(entry.pid):
         raise AttachError(f"process {entry.pid} has ended, or is about to")

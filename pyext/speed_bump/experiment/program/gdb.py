@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterable
 
 from speed_bump import _core
 from speed_bump.experiment.program.ways import AttachError, Entry
@@ -56,7 +57,8 @@ end
 
 def commands(entry: Entry) -> str:
     """Look for a safe place, load the extension there, and detach."""
-    inside = " || ".join(f"($pc >= {a} && $pc < {b})" for a, b in entry.text) or "0"
+    inside = _in(entry.text)
+    first, last = entry.stack
     at_call, register, calls = CALLS[os.uname().machine]
     harmless = " || ".join(f"{register} == {number}" for number in calls)
     clock = f"{entry.script}.clock"
@@ -64,6 +66,7 @@ def commands(entry: Entry) -> str:
 shell date +'set $now = %s' >'{clock}'
 source {clock}
 set $until = $now + {entry.search_s}
+set $half = $now + {(entry.search_s + 1) // 2}
 set $same = 2
 set $last_pc = {entry.waits_at[0]}
 set $last_sp = {entry.waits_at[1]}
@@ -81,7 +84,13 @@ while $now < $until && !$done
   set $last_sp = $stack
   if ({inside}) || $same >= 3 || ({at_call} && ({harmless}))
     set $done = 1
-  else
+  end
+  if $now >= $half && $stack >= {first} && $stack < {last}
+    if {_in(entry.libraries)}
+      set $done = 1
+    end
+  end
+  if !$done
     detach
     shell sleep {PAUSE_S}; date +'set $now = %s' >'{clock}'
     attach {entry.pid}
@@ -99,6 +108,11 @@ end
 detach
 quit
 """
+
+
+def _in(ranges: Iterable[tuple[int, int]]) -> str:
+    """Whether the program counter is in one of them."""
+    return " || ".join(f"($pc >= {a} && $pc < {b})" for a, b in ranges) or "0"
 
 
 def _calls(entry: Entry) -> str:

@@ -45,7 +45,8 @@ def __lldb_init_module(debugger: Any, _names: Any) -> None:
 def _stopped_in_safe_place(debugger: Any, target: Any, asked: dict[str, Any]) -> Any:
     """Attach until the main thread is in a safe place; None if it never is."""
     last, same = tuple(asked["waits_at"]), 2
-    until = None
+    until, half = None, 0.0
+    first_sp, last_sp = asked["stack"]
     while until is None or time.monotonic() < until:
         error = lldb.SBError()
         process = target.AttachToProcessWithID(
@@ -55,6 +56,7 @@ def _stopped_in_safe_place(debugger: Any, target: Any, asked: dict[str, Any]) ->
             raise _Failed(f"not attached: {error.GetCString()}")
         if until is None:
             until = time.monotonic() + asked["search_s"]
+            half = until - asked["search_s"] / 2
         frame = process.GetThreadByID(asked["pid"]).GetFrameAtIndex(0)
         here = frame.GetPC(), frame.GetSP()
         at_call = _is_at_call(process, here[0])
@@ -64,6 +66,11 @@ def _stopped_in_safe_place(debugger: Any, target: Any, asked: dict[str, Any]) ->
             same >= 3
             or any(a <= here[0] < b for a, b in asked["text"])
             or (at_call and _call_of(asked["pid"]) in asked["calls"])
+            or (
+                time.monotonic() >= half
+                and first_sp <= here[1] < last_sp
+                and any(a <= here[0] < b for a, b in asked["libraries"])
+            )
         ):
             return process
         process.Detach()

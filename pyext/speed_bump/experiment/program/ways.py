@@ -44,6 +44,9 @@ class Entry:
 
     Args:
         text: address ranges of the interpreter's own code
+        libraries: of the code of libraries that don't allocate memory, a safe place only
+            if the main thread is on its ``stack``, and never in the interpreter for long
+        stack: an address range
         waits_at: instruction and stack of a main thread that waits in the kernel; else 0
         search_s: how long to look for a safe place, whole seconds
     """
@@ -52,6 +55,8 @@ class Entry:
     extension: str
     script: str
     text: list[tuple[int, int]]
+    libraries: list[tuple[int, int]]
+    stack: tuple[int, int]
     waits_at: tuple[int, int]
     search_s: int
 
