@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 
 import pytest
 from ranking import Ranked, says, says_with_cpus_of_its_own, speed_bump
@@ -102,6 +103,39 @@ def test_a_unit_of_work_that_is_measured_too(tmp_path):
     )  # fmt: skip
     assert ranked.result["unit"] == f"call of native:{path}:unit_done"
     assert ranked.findings["unit_done"]["calls_per_unit"] == pytest.approx(1, abs=0.1)
+
+
+COMPRESSES = """
+import os, time, zlib
+data = os.urandom(1 << 15)
+def unit():
+    zlib.compress(data)
+    time.sleep(0.004)
+while True:
+    unit()
+"""
+
+
+def test_two_processes_that_do_units_are_delayed_at_the_same_time(tmp_path):
+    """The kernel has one slot number for both, so their units are counted together."""
+    path = tmp_path / "compresses.py"
+    path.write_text(COMPRESSES)
+    both = f"for i in 1 2; do '{sys.executable}' '{path}' & done; wait"
+
+    def fits(ranked):
+        return ranked.findings["deflate"]["verdict"] == "matters"
+
+    ranked = Ranked(
+        tmp_path, ["--native", "libz.so.1:deflate"], ["sh", "-c", both],
+        "--progress", "__main__:unit", fits=fits, budgets=BUDGETS,
+    )  # fmt: skip
+    assert "2 processes that work in step" in ranked.done.stderr
+    assert "native functions are delayed in all of them at the same time" in (
+        ranked.done.stderr
+    )
+    (found,) = ranked.findings.values()
+    assert found["criticality"]["value"] == pytest.approx(0.5, abs=0.25)
+    assert ranked.result["side_by_side"] == pytest.approx(2, rel=0.2)
 
 
 # ----------------------------------------------------------------------------- latency

@@ -596,10 +596,21 @@ class Experiment:
             run.by_rank = False
         if not run.by_rank:
             return 1
-        if any(map(program.is_native, program.calls())):
-            # The kernel has one slot number, not one for each rank.
+        # The kernel has one slot number, not one for each rank.
+        kinds = {program.is_native(name) for name in program.calls()}
+        if kinds == {True}:
+            run.by_rank = False
+            if self.runs == 1:
+                self.watcher.event(
+                    f"{cluster.told(cluster.who(at_work))}; native functions are delayed "
+                    "in all of them at the same time, and their units counted together"
+                )
+            return 1
+        if True in kinds:
             self.watcher.event(
-                "native functions are left out: they can't be measured by rank yet"
+                "native functions are left out beside those of Python: they can't be "
+                "measured by rank; name them alone to have them delayed in all processes "
+                "at the same time"
             )
         if self.runs == 1:
             text = cluster.told(cluster.who(at_work))
