@@ -647,6 +647,11 @@ SB_API int sb_sampler_add_function(struct sb_sampler *sampler, struct sb_elf *el
  */
 SB_API int sb_sampler_add_process(struct sb_sampler *sampler, pid_t pid);
 /**
+ * Leave out a thread of these processes in the next run, as if it did not exist: one of a
+ * tool, for example. -1 with ENOMEM.
+ */
+SB_API int sb_sampler_leave_out_thread(struct sb_sampler *sampler, pid_t tid);
+/**
  * Look for @p ns, or until 256 MiB of stacks or of events are kept, and then follow the
  * stacks, which takes no longer than that again; what was known of an earlier run is
  * forgotten. Blocks meanwhile, in which other threads may use the rest of the library;

@@ -636,6 +636,25 @@ static void a_run_ends_where_there_is_no_more_room(void **state)
 	sb_sampler_free(sampler);
 }
 
+static void a_thread_can_be_left_out(void **state)
+{
+	struct sb_sampler *sampler = new_sampler();
+	int two;
+
+	(void)state;
+	two = add(sampler, "two");
+	start("ratio");
+	assert_int_equal(sb_sampler_leave_out_thread(sampler, child), 0);
+	run(sampler);
+	assert_int_equal(sb_sampler_self_ns(sampler, two), 0);
+	assert_int_equal(sb_sampler_value(sampler, SB_SAMPLER_CPU_NS), 0);
+	assert_int_equal(sb_sampler_value(sampler, SB_SAMPLER_OFF_NS), 0);
+	/* In that run only. */
+	run(sampler);
+	assert_true(sb_sampler_self_ns(sampler, two) > 0);
+	sb_sampler_free(sampler);
+}
+
 static void a_second_run_forgets_the_first(void **state)
 {
 	struct sb_sampler *sampler = new_sampler();
@@ -892,6 +911,7 @@ int main(void)
 		cmocka_unit_test_teardown(what_is_mapped_again_takes_no_memory, end_child),
 		cmocka_unit_test_teardown(a_run_ends_where_there_is_no_more_room,
 					  end_child),
+		cmocka_unit_test_teardown(a_thread_can_be_left_out, end_child),
 		cmocka_unit_test_teardown(a_second_run_forgets_the_first, end_child),
 		cmocka_unit_test_teardown(a_run_that_is_stopped_ends, end_child),
 		cmocka_unit_test_teardown(a_run_ends_with_its_processes, end_child),

@@ -118,20 +118,32 @@ static PyObject *add_function(PyObject *object, PyObject *args)
 	return PyLong_FromLong(number);
 }
 
-/* add_process(pid) */
-static PyObject *add_process(PyObject *object, PyObject *arg)
+static PyObject *add_number(PyObject *object, PyObject *arg,
+			    int (*add)(struct sb_sampler *sampler, pid_t number))
 {
 	struct native_sampler *self = (struct native_sampler *)object;
-	long pid = PyLong_AsLong(arg);
+	long number = PyLong_AsLong(arg);
 	int failed;
 
-	if ((pid == -1 && PyErr_Occurred()) || take(self))
+	if ((number == -1 && PyErr_Occurred()) || take(self))
 		return NULL;
-	failed = sb_sampler_add_process(self->sampler, (pid_t)pid);
+	failed = add(self->sampler, (pid_t)number);
 	atomic_store(&self->busy, 0);
 	if (failed)
 		return PyErr_NoMemory();
 	Py_RETURN_NONE;
+}
+
+/* add_process(pid) */
+static PyObject *add_process(PyObject *object, PyObject *arg)
+{
+	return add_number(object, arg, sb_sampler_add_process);
+}
+
+/* leave_out_thread(tid) */
+static PyObject *leave_out_thread(PyObject *object, PyObject *arg)
+{
+	return add_number(object, arg, sb_sampler_leave_out_thread);
 }
 
 /* A SelfTime for each function, by its number. */
@@ -322,6 +334,7 @@ static PyMethodDef native_sampler_methods[] = {
 	{ "symbol", symbol, METH_VARARGS, NULL },
 	{ "add_function", add_function, METH_VARARGS, NULL },
 	{ "add_process", add_process, METH_O, NULL },
+	{ "leave_out_thread", leave_out_thread, METH_O, NULL },
 	{ "run", run, METH_O, NULL },
 	{ "stop", stop, METH_NOARGS, NULL },
 	{ NULL, NULL, 0, NULL },

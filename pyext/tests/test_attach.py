@@ -16,6 +16,8 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import schemas
@@ -39,6 +41,7 @@ from attaching import (
 )
 from speed_bump import _core
 from speed_bump.experiment.program import attached, ways
+from speed_bump.experiment.program.native_times import sample
 from speed_bump.experiment.program.runner import Slowed
 from speed_bump.link import message, place, visit
 
@@ -215,6 +218,21 @@ def test_from_python(start: Start) -> None:
         speed_bump.attach(2**22 - 1, ["a:b"]).__enter__()
     with pytest.raises(speed_bump.ConfigError):
         speed_bump.attach(program.pid, ["a:b"], way="window")
+
+
+def test_the_thread_that_serves_the_tool_is_not_sampled(start: Start) -> None:
+    """It sleeps in recv(): with it, that had all of the time."""
+    program = start(BUSY)
+    left_out: list[int] = []
+    sampler: Any = SimpleNamespace(
+        add_process=lambda pid: None, leave_out_thread=left_out.append
+    )
+    sample(sampler, program.pid)
+    assert not left_out
+    with speed_bump.attach(program.pid, ["__main__:work"], "1us"):
+        sample(sampler, program.pid)
+    (tid,) = left_out
+    assert tid != program.pid
 
 
 def test_a_program_that_ends_meanwhile(start: Start) -> None:

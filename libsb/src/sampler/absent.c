@@ -35,6 +35,14 @@ int sb_sampler_add_process(struct sb_sampler *sampler, pid_t pid)
 	return -1;
 }
 
+int sb_sampler_leave_out_thread(struct sb_sampler *sampler, pid_t tid)
+{
+	(void)sampler;
+	(void)tid;
+	errno = ENOSYS;
+	return -1;
+}
+
 int sb_sampler_run(struct sb_sampler *sampler, uint64_t ns, struct sb_error *err)
 {
 	(void)sampler;

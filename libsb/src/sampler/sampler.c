@@ -51,12 +51,16 @@
 #define SYS_pidfd_open 434
 #endif
 
+struct numbers {
+	pid_t *list;
+	size_t count, room;
+};
+
 struct sb_sampler {
 	struct functions *functions;
 	uint64_t *self_ns, *looks; /* of each function */
 	size_t self_room, looks_room;
-	pid_t *pids;
-	size_t pid_count, pid_room;
+	struct numbers pids, left_out; /* processes, and threads in them */
 	uint64_t values[SB_SAMPLER_LOST + 1];
 	atomic_bool stopped;
 	bool keeps;
@@ -158,7 +162,8 @@ void sb_sampler_free(struct sb_sampler *sampler)
 	sb_functions_free(sampler->functions);
 	sb_free(sampler->self_ns);
 	sb_free(sampler->looks);
-	sb_free(sampler->pids);
+	sb_free(sampler->pids.list);
+	sb_free(sampler->left_out.list);
 	forget_stacks(sampler);
 	sb_free(sampler);
 }
@@ -249,20 +254,37 @@ int sb_sampler_add_function(struct sb_sampler *sampler, struct sb_elf *elf,
 	return number;
 }
 
-int sb_sampler_add_process(struct sb_sampler *sampler, pid_t pid)
+static bool have(const struct numbers *numbers, pid_t number)
+{
+	for (size_t i = 0; i < numbers->count; i++)
+		if (numbers->list[i] == number)
+			return true;
+	return false;
+}
+
+static int add_number(struct numbers *numbers, pid_t number)
 {
 	pid_t *larger;
 
-	for (size_t i = 0; i < sampler->pid_count; i++)
-		if (sampler->pids[i] == pid)
-			return 0;
-	larger = sb_array_grow(sampler->pids, &sampler->pid_room, sampler->pid_count + 1,
+	if (have(numbers, number))
+		return 0;
+	larger = sb_array_grow(numbers->list, &numbers->room, numbers->count + 1,
 			       sizeof(*larger));
 	if (!larger)
 		return -1;
-	sampler->pids = larger;
-	sampler->pids[sampler->pid_count++] = pid;
+	numbers->list = larger;
+	numbers->list[numbers->count++] = number;
 	return 0;
+}
+
+int sb_sampler_add_process(struct sb_sampler *sampler, pid_t pid)
+{
+	return add_number(&sampler->pids, pid);
+}
+
+int sb_sampler_leave_out_thread(struct sb_sampler *sampler, pid_t tid)
+{
+	return add_number(&sampler->left_out, tid);
 }
 
 /* ------------------------------------------------------- processes and threads */
@@ -387,15 +409,18 @@ static void know_descendant(struct run *run, pid_t unused, pid_t pid)
 
 static void find_processes(struct run *run)
 {
-	for (size_t i = 0; i < run->sampler->pid_count; i++)
-		know(run, run->sampler->pids[i]);
+	for (size_t i = 0; i < run->sampler->pids.count; i++)
+		know(run, run->sampler->pids.list[i]);
 	each_number(run, "/proc", 0, know_descendant);
 }
 
 static void note_thread(struct run *run, pid_t pid, pid_t tid)
 {
-	struct thread *thread = thread_of(run, tid);
+	struct thread *thread;
 
+	if (have(&run->sampler->left_out, tid))
+		return;
+	thread = thread_of(run, tid);
 	if (thread)
 		thread->pid = pid;
 }
@@ -757,6 +782,8 @@ static void take_event(struct run *run, const struct event *event)
 		take_fork(run, event);
 		return;
 	}
+	if (have(&run->sampler->left_out, event->tid))
+		return;
 	thread = thread_of(run, event->tid);
 	if (!thread)
 		return;
@@ -1022,10 +1049,10 @@ static void watch_ends(struct run *run)
 {
 	const struct sb_sampler *sampler = run->sampler;
 
-	run->ends = calloc(sampler->pid_count + 1, sizeof(*run->ends));
-	run->ends_known = run->ends && sampler->pid_count;
-	for (size_t i = 0; run->ends_known && i < sampler->pid_count; i++) {
-		int fd = (int)syscall(SYS_pidfd_open, sampler->pids[i], 0);
+	run->ends = calloc(sampler->pids.count + 1, sizeof(*run->ends));
+	run->ends_known = run->ends && sampler->pids.count;
+	for (size_t i = 0; run->ends_known && i < sampler->pids.count; i++) {
+		int fd = (int)syscall(SYS_pidfd_open, sampler->pids.list[i], 0);
 
 		if (fd >= 0)
 			run->ends[run->end_count++] =
@@ -1160,7 +1187,7 @@ int sb_sampler_run(struct sb_sampler *sampler, uint64_t ns, struct sb_error *err
 	code = errno;
 	end_run(&run);
 	/* Their numbers may be reused by the next run. */
-	sampler->pid_count = 0;
+	sampler->pids.count = sampler->left_out.count = 0;
 	if (raised)
 		setrlimit(RLIMIT_NOFILE, &before);
 	sampler->stopped = false;

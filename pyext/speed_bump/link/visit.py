@@ -25,6 +25,9 @@ from speed_bump.link.message import (
     MessageError,
 )
 
+# The name of the thread to the kernel: for people who look at the program, and for the
+# tool, which does not sample it.
+THREAD = b"speed-bump"
 # The tool's activity for each message.
 PATIENCE_S = 5.0
 # The switch interval while the thread works, s. If many threads wait for the GIL, each of
@@ -199,8 +202,24 @@ def _calm_down() -> None:
         sys.setswitchinterval(before)
 
 
+def _name_thread() -> None:
+    if _thread.get_native_id() == os.getpid():
+        return  # gevent may run it in the main thread
+    try:
+        file = os.open("/proc/thread-self/comm", os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return  # without it, time in this thread counts as the program's
+    try:
+        os.write(file, THREAD)
+    except OSError:
+        pass
+    finally:
+        os.close(file)
+
+
 def _serve(visit: _Visit) -> None:
     global _here  # noqa: PLW0603
+    _name_thread()
     last = b""
     is_gone = False
     try:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from speed_bump import _core
 from speed_bump.experiment import symbols
 from speed_bump.experiment.program.native_frames import Key, Moments, nearest
+from speed_bump.experiment.program.native_times import sample
 from speed_bump.experiment.program.stacks import Stack
 
 # Unwinding takes as long as sampling, so rounds are short, and the last ones are kept.
@@ -164,7 +165,7 @@ class NativeLooks:
 
     def _one_round(self, sampler: _core.NativeSampler) -> None:
         for pid in self._pids():
-            sampler.add_process(pid)
+            sample(sampler, pid)
         self._begin_ns = begin_ns = time.monotonic_ns()
         clock_ns = sampler.run(ROUND_NS).clock_ns
         one = _Round(begin_ns, clock_ns, sampler.stacks()).since(self._forgot_ns)

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from speed_bump import _core
 from speed_bump.experiment import symbols
+from speed_bump.link.visit import THREAD
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,16 @@ class NativeTimes:
             both(self.looks, other.looks),
             self.refused or other.refused,
         )
+
+
+def sample(sampler: _core.NativeSampler, pid: int) -> None:
+    """Sample a process and its descendants, without the thread that serves a tool."""
+    sampler.add_process(pid)
+    with suppress(OSError):
+        for tid in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{tid}/comm", "rb") as file:
+                if file.read().rstrip(b"\n") == THREAD:
+                    sampler.leave_out_thread(int(tid))
 
 
 class NativeSampling:
@@ -113,7 +125,7 @@ class NativeSampling:
             return
         self._sampler.keep_stacks(keep)
         for pid in pids:
-            self._sampler.add_process(pid)
+            sample(self._sampler, pid)
         ended = threading.Event()
         thread = threading.Thread(target=self._run, args=(self._sampler, ns, ended))
         thread.start()
