@@ -8,6 +8,7 @@ hence the length.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ranking import Ranked
+from ranking import Ranked, speed_bump
 from records import made
 from speed_bump import _core, native
 from speed_bump.config import parse_targets
@@ -905,6 +906,56 @@ def test_the_first_line_of_a_program_without_python_is_soon(busy: str) -> None:
     assert found.unit_name.endswith((":page", ":piece"))
     assert 0 < found.cpu_share <= 1
     assert found.as_json()["first_line_s"] == found.first_line_s
+
+
+@pytest.mark.ranks_native
+def test_a_running_program_without_python_is_looked_at(busy: str) -> None:
+    if not native.is_available():
+        pytest.skip("native functions can't be delayed here")
+    with subprocess.Popen([busy]) as works, subprocess.Popen([busy, "x"]) as waits:
+        try:
+            said = [
+                speed_bump("rank", "--budget", "3s", "--json", "-", "--pid", str(pid))
+                for pid in (works.pid, waits.pid)
+            ]
+            assert works.poll() is None and waits.poll() is None
+        finally:
+            works.kill()
+            waits.kill()
+    found = json.loads(said[0].stdout)
+    assert found["unit"] in (
+        f"call of native:{busy}:page",
+        f"call of native:{busy}:piece",
+    )
+    (candidate,) = found["findings"]
+    assert candidate["target"] in (f"{busy}:page", f"{busy}:piece")
+    assert said[1].returncode == 1
+    assert f"no function of {busy} was seen to take time" in said[1].stderr
+
+
+@pytest.mark.ranks_native
+def test_of_a_program_without_symbols_the_libraries_are_looked_at(tmp_path: Path) -> None:
+    if not native.is_available():
+        pytest.skip("native functions can't be delayed here")
+    compiler = shutil.which("cc")
+    if not compiler:
+        pytest.skip("there is no C compiler")
+    code, _, main = BUSY.partition("int main")
+    (tmp_path / "pages.c").write_text(code)
+    (tmp_path / "main.c").write_text(
+        f"#include <unistd.h>\nvoid page(void);\nint main{main}"
+    )
+    for arguments in (
+        ("-shared", "-fPIC", "-o", "libpages.so", "pages.c"),
+        ("-s", "-o", "stripped", "main.c", "-L.", "-lpages", "-Wl,-rpath,$ORIGIN"),
+    ):
+        subprocess.run([compiler, "-O1", *arguments], cwd=tmp_path, check=True)
+    with Runner([str(tmp_path / "stripped")], show_output=False) as runner:
+        found = aim(runner, Progress(), 20.0, lambda _: None)
+    library = tmp_path / "libpages.so"
+    assert found.unit_name in (f"{library}:page", f"{library}:piece")
+    assert found.candidates.keys() <= {f"{library}:page", f"{library}:piece"}
+    assert [target.left for target in found.targets()] == [str(library)]
 
 
 def test_demangled_names_are_those_at_the_offsets(library: str) -> None:

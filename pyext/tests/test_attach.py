@@ -227,6 +227,9 @@ def test_the_thread_that_serves_the_tool_is_not_sampled(start: Start) -> None:
     sampler: Any = SimpleNamespace(
         add_process=lambda pid: None, leave_out_thread=left_out.append
     )
+    # A child that has not executed its program yet has the name of the command.
+    Path(f"/proc/{os.getpid()}/comm").write_bytes(visit.THREAD)
+    sample(sampler, os.getpid())
     sample(sampler, program.pid)
     assert not left_out
     with speed_bump.attach(program.pid, ["__main__:work"], "1us"):

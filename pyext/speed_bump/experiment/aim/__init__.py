@@ -34,6 +34,7 @@ from speed_bump.experiment.aim.shares import (
 from speed_bump.experiment.aim.unit import Steady
 from speed_bump.experiment.program.elsewhere import interpreter
 from speed_bump.experiment.program.late_python import PythonStarted
+from speed_bump.experiment.program.processes import is_python
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner, why_nobody_reported
 from speed_bump.experiment.program.stacks import Stacks
@@ -92,10 +93,9 @@ class Aim:
 
     def targets(self) -> list[Target]:
         """A target for each candidate, whatever characters its name contains."""
-        path = self.machine_code
         return [
-            machine_code.target_of(path, name.removeprefix(f"{path}:"))
-            if path
+            machine_code.target_of(name)
+            if self.machine_code
             else self.natives.get(name) or exactly(name)
             for name in self.candidates
         ]
@@ -203,6 +203,19 @@ def aim(
         LaunchError: from starting the program
     """
     refused = "" if named else machine_code.why_not()
+    running = runner.attached_to
+    if running and not any(map(is_python, running)):
+        path = os.path.realpath(f"/proc/{running[0]}/exe")
+        if not os.path.exists(path):
+            raise RankError(
+                f"process {running[0]} is no Python, and its file {path} can't "
+                "be read here: name functions with --native"
+            )
+        aimed = _of_machine_code(
+            runner, path, progress, seconds, now, event, budget_s, max_slowdown
+        )
+        aimed.say(first)
+        return aimed
     with_python = _WithPython(runner, progress, now, event, first, refused, named)
     for _ in range(MAX_LAUNCHES):
         until_s = 2 * python_s + NO_PYTHON_S if python_s else 0.0
@@ -435,20 +448,25 @@ def _of_machine_code(
     found.units = {one.name: one.rate for one in seen.steady}
     if progress.is_open and seen.steady:
         found.unit_name, found.why = seen.steady[0].name, seen.steady[0].why
-        symbol = found.unit_name.removeprefix(f"{path}:")
-        found.progress = Progress(targets=(machine_code.target_of(path, symbol),))
+        found.progress = Progress(targets=(machine_code.target_of(found.unit_name),))
         # What a delay of a whole unit does is known.
         names = [name for name in names if name != found.unit_name]
         if not names:
             raise RankError(
                 f"{symbols.short(found.unit_name)} is all that takes time, and its calls "
                 "are the units of work: there is nothing else to measure (--progress "
-                "names another unit)"
+                f"names another unit){f'; {seen.refused}' if seen.refused else ''}"
             )
+    elif progress.is_open and runner.attached_to:
+        raise RankError(
+            f"no function of process {runner.attached_to[0]} was called at an even pace "
+            f"in {seen.seconds:.0f} s: give it work while it is measured, or say with "
+            "--progress what a unit of work is"
+        )
     elif progress.is_open:
         found.why = "it has no steady call: a unit is a whole run"
     rates = {name: seen.rates[name] for name in names}
-    found.left_out = machine_code.affordable(path, rates, max_slowdown)
+    found.left_out = machine_code.affordable(rates, max_slowdown)
     names = [name for name in names if name not in found.left_out]
     most = room(budget_s, found.rate)
     found.candidates = {name: seen.own[name] for name in names[:most]}

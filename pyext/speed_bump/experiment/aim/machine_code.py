@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What to measure in a program without Python: functions of its executable."""
+"""What to measure in a program without Python: functions of its executable, or of its
+libraries if that has no symbols or if it runs already."""
 
 from __future__ import annotations
 
@@ -7,7 +8,9 @@ import math
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from speed_bump import _core, native
@@ -27,6 +30,12 @@ MAX_RATE = 2000.0
 # Of so many calls a second the pace of the program is known.
 MIN_PACE = 10.0
 COUNT_S, MAX_COUNT_S = 0.5, 1.5
+# In a program that runs already: it may serve somebody.
+RUNNING_COUNT_S = 0.2
+# It is said if it is so much of the time.
+MIN_NAMELESS = 0.2
+# So many functions of it are counted, those that take the most time with what they call.
+MAX_RUNNING = 300
 STEP_S = 0.05
 WINDOW_S = 0.1
 MIN_S = 2.0
@@ -91,18 +100,38 @@ def embeds_python(pid: int) -> bool:
         return False
 
 
-def target_of(path: str, symbol: str) -> Target:
-    return parse_targets(f"native:{path}:{symbol}", "function")[0]
+def target_of(name: str) -> Target:
+    """A target for a function, by ``PATH:SYMBOL``."""
+    return parse_targets(f"native:{name}", "function")[0]
 
 
-def _readable(path: str, offsets: Iterable[int]) -> dict[int, str]:
-    """The demangled names at these offsets in a file, with its path."""
-    asked = tuple(offsets)
+def _readable(places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], str]:
+    """The demangled names at these places, with the paths of their files."""
+    found: dict[tuple[str, int], str] = {}
+    of_file: dict[str, list[int]] = {}
+    for path, offset in places:
+        of_file.setdefault(path, []).append(offset)
+    for path, offsets in of_file.items():
+        try:
+            names = _core.readable_names(path, tuple(offsets))
+        except OSError:
+            continue  # it was replaced: names stay mangled
+        for offset, name in zip(offsets, names, strict=True):
+            if name:
+                found[path, offset] = f"{path}:{name}"
+    return found
+
+
+def _symbol(name: str) -> str:
+    """Of ``PATH:SYMBOL``."""
+    return name.partition(":")[2]
+
+
+def _has_symbols(path: str) -> bool:
     try:
-        names = _core.readable_names(path, asked)
+        return bool(_core.places_of(path, "*"))
     except OSError:
-        return {}  # it was replaced: names stay mangled
-    return {at: f"{path}:{name}" for at, name in zip(asked, names, strict=True) if name}
+        return False
 
 
 def _is_pattern(symbol: str) -> bool:
@@ -119,6 +148,10 @@ def look(
 ) -> Seen:
     """Run the program twice: to find functions called too often to count, and to watch.
 
+    One that runs already is sampled before, and only functions that were seen to take
+    time are counted there, for a moment: others wait for it. So is one whose executable
+    has no symbols: the functions are those of its libraries.
+
     Args:
         seconds: longest time of the second run
         now: called with the current activity
@@ -128,32 +161,43 @@ def look(
         NativeError: native functions can't be delayed here; it says what is missing
         PythonStarted: it is no program without Python
     """
+    counted_for = MAX_COUNT_S, COUNT_S
+    if runner.attached_to:
+        counted_for = RUNNING_COUNT_S, RUNNING_COUNT_S
+    nameless = ""
+    if runner.attached_to or not _has_symbols(path):
+        now("looking at the program: what takes time")
+        with Workload(runner, [], Progress()) as program:
+            everything, nameless = _on_stacks(program)
+        if not everything:
+            return Seen(refused=nameless)
+    else:
+        everything = parse_targets(f"native:{path}:*", "found")
     now(f"counting the functions of {os.path.basename(path)}")
-    everything = parse_targets(f"native:{path}:*", "found")
     with Workload(runner, everything, Progress()) as program:
         begin = time.monotonic()
-        counted, seconds_counted, first_at = _count(program)
+        counted, seconds_counted, first_at = _count(program, *counted_for)
         mangled = {n: at for n, at in program.native_places().items() if n in counted}
-    offsets = (at for n, (_, at) in mangled.items() if f"{path}:_" in n)
-    names = _readable(path, offsets)
+    names = _readable(at for n, at in mangled.items() if _symbol(n).startswith("_"))
     places, calls, readable = {}, {}, {}
-    for name, (file, offset) in mangled.items():
-        symbol = name.removeprefix(f"{path}:")
+    for name, place in mangled.items():
+        symbol = _symbol(name)
         if symbol in NEVER:
             continue
-        text = names.get(offset, name)
-        if not _is_pattern(text.removeprefix(f"{path}:")):
-            readable[symbol] = text.removeprefix(f"{path}:")
+        text = names.get(place, name)
+        if not _is_pattern(_symbol(text)):
+            readable[symbol] = _symbol(text)
             text = name
-        places[text] = file, offset
+        places[text] = place
         calls[text] = counted[name]
     few = [name for name, n in calls.items() if n <= MAX_RATE * seconds_counted]
     hot = {name: n / seconds_counted for name, n in calls.items() if name not in few}
     now("looking at the program: what takes time, what is a unit of work")
-    with Workload(runner, _targets(path, few), Progress()) as program:
+    with Workload(runner, list(map(target_of, few)), Progress()) as program:
         found = _look(program, places, hot, seconds, event)
     pace = _pace(found, {n: c / seconds_counted for n, c in calls.items()})
     found.rates |= {name: rate * pace for name, rate in hot.items()}
+    found.refused = found.refused or nameless
     found.readable = readable
     found.first_at, found.to_first_s = first_at, first_at - begin
     return found
@@ -171,10 +215,52 @@ def _pace(found: Seen, counted: Mapping[str, float]) -> float:
     return max(found.rates[name] / counted[name], 1.0) if name else 1.0
 
 
-def _count(program: Workload) -> tuple[dict[str, int], float, float]:
+def _on_stacks(program: Workload) -> tuple[list[Target], str]:
+    """The functions that are worth a breakpoint, by samples of the stacks; and what to do
+    if much of the time is in code without symbols.
+    """
+    sampling = NativeSampling({})
+    with sampling.running(program.pids, int(SAMPLE_S * 1e9), keep=True):
+        _wait(program, SAMPLE_S)
+    names: dict[tuple[str, int], str] = {}
+    total: Counter[str] = Counter()
+    nameless: Counter[str] = Counter()
+    on = [stack for stack in sampling.stacks() if stack.frames and not stack.off_cpu]
+    for stack in on:
+        frames = [frame for frame in stack.frames if natives.is_asked_of(frame[0])]
+        for frame in sorted(set(frames) - names.keys()):
+            symbol = sampling.symbol(*frame)
+            names[frame] = f"{frame[0]}:{symbol.name}" if symbol else ""
+        for name in {names[frame] for frame in frames} - {""}:
+            total[name] += stack.ns
+        if frames and not names[frames[0]]:
+            nameless[frames[0][0]] += stack.ns
+    found = []
+    least_ns = MIN_SHARE * SAMPLE_S * 1e9
+    for name, ns in total.most_common(MAX_RUNNING):
+        # No pattern can express some names.
+        with suppress(ValueError):
+            found += [target_of(name)] if ns >= least_ns else []
+    file, ns = (nameless.most_common(1) or [("", 0)])[0]
+    part = ns / max(sum(stack.ns for stack in on), 1)
+    if not file or part < MIN_NAMELESS:
+        return found, sampling.refused
+    return found, (
+        f"{part:.0%} of its time is in functions of {file} that have no symbols: install "
+        "them, for Debian a package whose name ends in -dbgsym"
+    )
+
+
+def _count(
+    program: Workload, most_s: float, enough_s: float
+) -> tuple[dict[str, int], float, float]:
     """The calls of each function in the first seconds, until no new function appears.
 
     Also in how many seconds, and when the first one was not called yet.
+
+    Args:
+        most_s: it takes no longer
+        enough_s: so long after the last new function it ends
     """
     begin = last = first = time.monotonic()
     counted: dict[str, int] = {}
@@ -188,14 +274,10 @@ def _count(program: Workload) -> tuple[dict[str, int], float, float]:
             first = now
         if len(counted) > known:
             last = now
-        if now > begin + MAX_COUNT_S or (counted and now > last + COUNT_S):
+        if now > begin + most_s or (counted and now > last + enough_s):
             break
     # A program that ends at once has no rates.
-    return counted, max(time.monotonic() - first, COUNT_S), first
-
-
-def _targets(path: str, names: Iterable[str]) -> list[Target]:
-    return [target_of(path, name.removeprefix(f"{path}:")) for name in names]
+    return counted, max(time.monotonic() - first, enough_s), first
 
 
 def _wait(program: Workload, seconds: float) -> None:
@@ -262,7 +344,7 @@ def _rank(one: Steady, found: Seen) -> tuple[bool, bool, float, float]:
     With equal pace, names typical of units come first, then functions that are no
     candidates themselves.
     """
-    symbol = one.name.rpartition("/")[2].partition(":")[2]
+    symbol = _symbol(one.name)
     pace = round(math.log(max(one.rate, 1e-9)) / math.log(2))
     is_library = symbol.startswith(("std::", "void std::", "__gnu"))
     says = any(word in symbol.lower() for word in WHOLE)
@@ -284,14 +366,11 @@ def _steadiest(windows: list[dict[str, int]]) -> list[Steady]:
     return found
 
 
-def affordable(
-    path: str, rates: Mapping[str, float], max_slowdown: float
-) -> dict[str, str]:
-    """As ``natives.affordable()``, for functions of one file."""
+def affordable(rates: Mapping[str, float], max_slowdown: float) -> dict[str, str]:
+    """As ``natives.affordable()``, by the names of functions."""
     with natives.hit_costs() as costs:
         calls = {
-            name: (rate, costs.of_target(target_of(path, name.removeprefix(f"{path}:"))))
-            for name, rate in rates.items()
+            name: (rate, costs.of_target(target_of(name))) for name, rate in rates.items()
         }
     return natives.affordable(calls, max_slowdown)
 

@@ -55,7 +55,8 @@ def sample(sampler: _core.NativeSampler, pid: int) -> None:
     """Sample a process and its descendants, without the thread that serves a tool."""
     sampler.add_process(pid)
     with suppress(OSError):
-        for tid in os.listdir(f"/proc/{pid}/task"):
+        # Before it executes the program, a child's main thread has the tool's name.
+        for tid in set(os.listdir(f"/proc/{pid}/task")) - {str(pid)}:
             with open(f"/proc/{pid}/task/{tid}/comm", "rb") as file:
                 if file.read().rstrip(b"\n") == THREAD:
                     sampler.leave_out_thread(int(tid))
