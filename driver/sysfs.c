@@ -270,7 +270,7 @@ static bool is_selected(const struct bump_target *t, const void *arg)
 
 /*
  * Updates the selected targets, or only checks the update.  Returns how many, or a negative
- * errno.
+ * errno of the check.  One that was added since and can't be updated is left as it is.
  */
 static int update_selected(const struct selection *s, bool only_check)
 {
@@ -286,12 +286,14 @@ static int update_selected(const struct selection *s, bool only_check)
 	while (count >= 0 && (t = bump_target_next(after))) {
 		after = t->id;
 		if (t->session == &bump_persistent && is_selected(t, s)) {
-			if (!bump_target_takes(t, &update))
+			if (bump_target_takes(t, &update)) {
+				if (!only_check)
+					bump_policy_update(&t->policy, &t->turns, &update,
+							   ktime_get_ns());
+				count++;
+			} else if (only_check) {
 				count = -EOPNOTSUPP;
-			else if (!only_check)
-				bump_policy_update(&t->policy, &t->turns, &update,
-						   ktime_get_ns());
-			count += count >= 0;
+			}
 		}
 		bump_target_put(t);
 		cond_resched();

@@ -575,7 +575,7 @@ static int write_command(void)
 	};
 	const char *symbol = symbols[storm_pick(SB_COUNT(symbols))];
 
-	switch (storm_pick(8)) {
+	switch (storm_pick(9)) {
 	case 0:
 		return text_write("targets", "-*");
 	case 1:
@@ -589,6 +589,9 @@ static int write_command(void)
 		return text_write("default_delay_ns", "%u", storm_pick(5000));
 	case 5:
 		return text_write("targets", "+%s:%s", storm_library, symbol);
+	case 6:
+		return text_write("targets", "+%s:%s %u%% pid=%d", storm_library, symbol,
+				  1 + storm_pick(50), random_pid());
 	default:
 		return text_write("targets", "+%s:%s %u pid=%d", storm_library, symbol,
 				  storm_pick(5000), random_pid());
@@ -598,9 +601,12 @@ static int write_command(void)
 /* Continues during unloading, because open sysfs files do not hold the module. */
 void storm_write_commands(void)
 {
-	/* EINVAL: pid=0 is not a process. */
+	/*
+	 * EINVAL: pid=0 is not a process; EOPNOTSUPP: a time is to become a percentage, or the
+	 * reverse.
+	 */
 	if (!EXPECT_ERRNOS("command", write_command(), ENOENT, ENODEV, EEXIST, ENOSPC, ESRCH,
-			   EINVAL, 0))
+			   EINVAL, EOPNOTSUPP, 0))
 		storm_did(STORM_COMMANDS, 1);
 	read_text(storm_pick(2) ? "targets_list" : "stats");
 	storm_rest(8000);
