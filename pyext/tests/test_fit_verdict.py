@@ -393,6 +393,19 @@ def test_nothing_is_faster_by_more_than_it_is_delayed():
     assert "faster" in found.reason and "--progress" in found.help
 
 
+def test_a_function_whose_delay_helps_is_hidden_in_other_words():
+    c = [1.0, 1.0, -0.4]
+
+    def program(draw):
+        return model.Weighted(draw, c)
+
+    _, found = model.experiment(program, "quiet", 1, budget_s=120)
+    *_, helps = found.findings
+    assert (helps.verdict, helps.shape) == ("hidden", "negative")
+    assert "the program does more: there is nothing to gain" in helps.reason
+    assert helps.headroom.high < 0.005
+
+
 def test_what_does_not_matter_is_tied_to_nothing():
     """Whatever the products of delays show; 1 is too noisy to have an answer."""
     run = recorded(model.equal_branches, "heavy", 3)

@@ -332,12 +332,14 @@ def _late(case: _Case) -> Finding | None:
 def _labelled(case: _Case) -> Finding:
     number, shape = case.number, case.finding.shape
     if case.interval.high < 0:
-        shape = shape or "negative"
+        shape = "negative"
     elif number.arrives(case.interval).low > AMPLIFIED:
         shape = shape or "amplified"
     elif not shape and not number.between:
         shape = "linear"
     because = WORDS[case.label]
+    if shape == "negative":
+        because = "with a delay in it the program does more: there is nothing to gain"
     if shape == "amplified" and number.more:
         because += f", by more than the delay: {number.more}"
     return replace(
