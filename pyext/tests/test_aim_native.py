@@ -33,6 +33,7 @@ from speed_bump.experiment.aim import (
     machine_code,
     natives,
 )
+from speed_bump.experiment.aim.shares import shares
 from speed_bump.experiment.program.launch import LaunchError
 from speed_bump.experiment.program.machine import is_alive
 from speed_bump.experiment.program.native_looks import (
@@ -43,7 +44,7 @@ from speed_bump.experiment.program.native_looks import (
 )
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner
-from speed_bump.experiment.program.stacks import Stack
+from speed_bump.experiment.program.stacks import Stack, Stacks
 from speed_bump.experiment.program.workload import Workload, children
 from speed_bump.experiment.rank import RankError
 from speed_bump.experiment.show import found as showing
@@ -290,6 +291,18 @@ def test_what_native_time_is_and_whose() -> None:
     assert found.own[keys["longest_match"]] == pytest.approx(0.25)
     assert keys["zlib_compress"] not in found.own
     assert not {"memcpy", "_Znwm", "blas_thread_server"} & {k[1] for k in found.total}
+
+
+def test_this_package_is_no_part_of_the_program() -> None:
+    assert natives.is_asked_of("/venv/lib/app/_core.abi3.so")
+    # Also a copy that another Python has.
+    assert not natives.is_asked_of(_core.__file__)
+    assert not natives.is_asked_of("/venv/lib/speed_bump/_core.cpython-310.so")
+    serves = Stack(7, 9, "socket", ("speed_bump.link.message:_all_of",))
+    loop = Stack(7, 7, "poll", ("asyncio.base_events:BaseEventLoop._run_once",))
+    assert serves.waiting_in and loop.waiting_in
+    found = shares(Stacks(10, 1.0, {serves: 10, loop: 5}))
+    assert found.waiting == {loop.waiting_in: 0.5}
 
 
 def test_what_is_below_a_call_that_waits_is_no_candidate() -> None:

@@ -12,13 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import speed_bump
 from speed_bump import _core, native
 from speed_bump.config import Target, parse_targets
 from speed_bump.duration import human
 from speed_bump.experiment import symbols
 from speed_bump.experiment.aim.shares import MIN_SAMPLES, MIN_SHARE, worth
-from speed_bump.experiment.program.native_frames import INTERPRETER
+from speed_bump.experiment.program.native_frames import INTERPRETER, is_ours
 from speed_bump.experiment.program.native_looks import NativeLook, NativeSeen, Place
 from speed_bump.experiment.program.stacks import Stack, is_idle
 from speed_bump.experiment.symbols import base, short
@@ -60,8 +59,6 @@ WAITS = re.compile(
 )
 # Parts of a function that the compiler moved elsewhere.
 PART = re.compile(r"\.(cold|part)\b")
-# This package at work.
-OWN = os.path.dirname(speed_bump.__file__) + os.sep
 
 # A file and a symbol.
 Key = tuple[str, str]
@@ -159,7 +156,7 @@ def is_asked_of(path: str) -> bool:
     return (
         path.startswith("/")
         and not file.startswith((*INTERPRETER, *EVERYWHERE))
-        and not path.startswith(OWN)
+        and not is_ours(path)
     )
 
 

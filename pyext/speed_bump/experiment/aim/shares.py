@@ -82,6 +82,9 @@ def shares(stacks: Stacks) -> Shares:
         if not stack.frames:
             continue
         waits = stack.waiting_in
+        if is_ours(waits):
+            # The thread that serves this tool.
+            continue
         if waits:
             waiting[waits] = waiting.get(waits, 0) + n
             outer = [n for n in stack.frames if not is_idle(n) and n != waits]

@@ -8,6 +8,7 @@ stack of the same thread that was seen at the nearest time.
 from __future__ import annotations
 
 import os
+import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +24,13 @@ NEAR_NS = 2_000_000
 MAX_FRAMES = 32
 # The interpreter's own files.
 INTERPRETER = ("python", "libpython")
+# This package at work, also a copy of it that another Python has.
+_OWN = re.compile(r"/speed_bump/_core\.[^/]*$")
+
+
+def is_ours(path: str) -> bool:
+    """Whether a file is this package's extension."""
+    return bool(_OWN.search(path))
 
 
 class Key(NamedTuple):

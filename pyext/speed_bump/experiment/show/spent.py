@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import speed_bump
 from speed_bump.experiment.account import (
     CPU_WAIT,
     MACHINE,
@@ -25,6 +23,7 @@ from speed_bump.experiment.account import (
 from speed_bump.experiment.fit.finding import Finding
 from speed_bump.experiment.fit.interval import INCONCLUSIVE
 from speed_bump.experiment.fit.verdict import Verdict
+from speed_bump.experiment.program.native_frames import is_ours
 from speed_bump.experiment.record import Record
 from speed_bump.experiment.symbols import short
 
@@ -33,8 +32,6 @@ MIN_SHARE = 0.002
 MAX_PARTS = 2
 MAX_OTHERS = 3
 MAX_NATIVE = 5
-# This package at work.
-OWN = os.path.dirname(speed_bump.__file__)
 
 
 def whole(record: Record) -> str:
@@ -160,7 +157,7 @@ def native(record: Record, verdict: Verdict) -> str:
         for frame, n in sorted(shares.items(), key=lambda item: (-item[1], item[0].name))
         if n / total >= MIN_SHARE
         and not asked_name(frame, asked)
-        and not frame.file.startswith(OWN)
+        and not is_ours(frame.file)
     ]
     if not named:
         return ""
