@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -34,6 +35,7 @@ from speed_bump.experiment.aim import (
     natives,
 )
 from speed_bump.experiment.aim.shares import shares
+from speed_bump.experiment.program.attached import AttachedRunner
 from speed_bump.experiment.program.launch import LaunchError
 from speed_bump.experiment.program.machine import is_alive
 from speed_bump.experiment.program.native_looks import (
@@ -42,6 +44,7 @@ from speed_bump.experiment.program.native_looks import (
     NativeSeen,
     Place,
 )
+from speed_bump.experiment.program.processes import tree
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner
 from speed_bump.experiment.program.stacks import Stack, Stacks
@@ -557,7 +560,7 @@ def test_a_refusal_says_which_target_it_was(library: str) -> None:
 
 def test_what_is_the_same_question_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(natives, "MAX_COUNTED", 2)
-    monkeypatch.setattr(natives, "_offsets", lambda target: [hash(target.right)])
+    monkeypatch.setattr(natives, "offsets_of", lambda target: [hash(target.right)])
     outer = [Place("/a.so", name, name) for name in ("work", "outer", "outermost")]
     others = [Place("/a.so", f"other{n}", f"other{n}") for n in range(3)]
     rows = [(stack("m:f", leaf=False), 300, (*outer, PYTHON)) for _ in range(4)]
@@ -928,8 +931,14 @@ def test_a_running_program_without_python_is_looked_at(busy: str) -> None:
     with subprocess.Popen([busy]) as works, subprocess.Popen([busy, "x"]) as waits:
         try:
             said = [
-                speed_bump("rank", "--budget", "3s", "--json", "-", "--pid", str(pid))
-                for pid in (works.pid, waits.pid)
+                speed_bump("rank", "--budget", "3s", "--json", "-", *words)
+                for words in (
+                    ("--pid", str(works.pid)),
+                    ("--pid", str(waits.pid)),
+                    # What was named need not be what takes time.
+                    ("--pid", str(works.pid), "--native", "libc.so.6:usleep"),
+                    ("--pid", f"{works.pid},{waits.pid}", "--native", f"{busy}:page"),
+                )
             ]
             assert works.poll() is None and waits.poll() is None
         finally:
@@ -944,6 +953,38 @@ def test_a_running_program_without_python_is_looked_at(busy: str) -> None:
     assert candidate["target"] in (f"{busy}:page", f"{busy}:piece")
     assert said[1].returncode == 1
     assert f"no function of {busy} was seen to take time" in said[1].stderr
+    assert "usleep was never called" in said[2].stderr
+    assert f"process {waits.pid} is not below {works.pid}" in said[3].stderr
+
+
+def test_a_supervisor_of_python_is_not_what_takes_time() -> None:
+    sleeps = f"'{sys.executable}' -c 'import time; time.sleep(99)' & wait"
+    with subprocess.Popen(["sh", "-c", sleeps], start_new_session=True) as shell:
+        try:
+            end = time.monotonic() + 60
+            while len(tree(shell.pid)) < 2 and time.monotonic() < end:
+                time.sleep(0.02)
+            with (
+                AttachedRunner([], pids=[shell.pid]) as runner,
+                pytest.raises(RankError, match=f"use --pid-tree {shell.pid}"),
+            ):
+                aim(runner, Progress(), 20.0, lambda _: None)
+        finally:
+            os.killpg(shell.pid, signal.SIGKILL)
+
+
+def test_symbols_that_a_stripped_executable_exports_are_not_all(tmp_path: Path) -> None:
+    compiler = shutil.which("cc")
+    if not compiler:
+        pytest.skip("there is no C compiler")
+    (tmp_path / "busy.c").write_text(BUSY)
+    for option in ("-rdynamic", "-s"):
+        subprocess.run(
+            [compiler, "-O1", option, "-o", option, "busy.c"], cwd=tmp_path, check=True
+        )
+    assert machine_code._has_symbols(str(tmp_path / "-rdynamic"))
+    assert not machine_code._has_symbols(str(tmp_path / "-s"))
+    assert not machine_code._has_symbols("/no/such/file")
 
 
 @pytest.mark.ranks_native

@@ -39,8 +39,8 @@ from attaching import (
     tool,
     until,
 )
-from speed_bump import _core
-from speed_bump.experiment.program import attached, ways
+from speed_bump import _core, native
+from speed_bump.experiment.program import attached, processes, ways
 from speed_bump.experiment.program.native_times import sample
 from speed_bump.experiment.program.runner import Slowed
 from speed_bump.link import message, place, visit
@@ -228,8 +228,13 @@ def test_the_thread_that_serves_the_tool_is_not_sampled(start: Start) -> None:
         add_process=lambda pid: None, leave_out_thread=left_out.append
     )
     # A child that has not executed its program yet has the name of the command.
-    Path(f"/proc/{os.getpid()}/comm").write_bytes(visit.THREAD)
-    sample(sampler, os.getpid())
+    comm = Path(f"/proc/{os.getpid()}/comm")
+    name = comm.read_bytes()
+    comm.write_bytes(visit.THREAD)
+    try:
+        sample(sampler, os.getpid())
+    finally:
+        comm.write_bytes(name)
     sample(sampler, program.pid)
     assert not left_out
     with speed_bump.attach(program.pid, ["__main__:work"], "1us"):
@@ -525,6 +530,19 @@ def test_a_process_without_python() -> None:
     assert done.returncode == 1
     assert f"process {process.pid} has ended" in done.stderr
     process.wait()
+
+
+def test_native_functions_of_two_processes_are_not_those_of_one() -> None:
+    with subprocess.Popen(["sleep", "99"]) as a, subprocess.Popen(["sleep", "99"]) as b:
+        try:
+            assert processes.apart([a.pid, b.pid]) == b.pid
+            assert not processes.apart([a.pid])
+            assert not processes.apart([os.getpid(), a.pid, b.pid])
+            with pytest.raises(native.NativeError, match=r"not below .*--pid-tree"):
+                processes.check_one_tree([a.pid, b.pid])
+        finally:
+            a.kill()
+            b.kill()
 
 
 def test_names_and_trees(start: Start, tmp_path: Path) -> None:

@@ -167,6 +167,23 @@ def test_a_debugger_of_a_program_that_was_killed_is_not_waited_for(
     program.wait()
 
 
+def test_code_that_may_hold_a_lock_is_no_safe_place() -> None:
+    safe = (
+        "/usr/lib/libz.so.1.2.13",
+        "/venv/torch/lib/libtorch_cpu.so",
+        "/opt/libcuda.so.1",
+    )
+    held = (
+        *("/lib/libc.so.6", "/lib/libc-2.31.so", "/lib/ld-linux-x86-64.so.2"),
+        *("/lib/ld-musl-x86_64.so.1", "/lib/libgcc_s.so.1", "/lib/libjemalloc.so.2"),
+        *("/lib/libtcmalloc_minimal.so.4", "/lib/libasan.so.8", "/lib/libmesh.so"),
+        *("/lib/clang/libclang_rt.asan-x86_64.so", "/v/memray/_memray.cpython-313.so"),
+        *("/memfd:code (deleted)", "[vdso]", ""),
+    )
+    assert all(map(debugger._is_safe, safe))
+    assert not any(map(debugger._is_safe, held))
+
+
 IN_LIBRARY = WATCH + "_thread.start_new_thread(watch, ())\n" + SHAPES["in a library"]
 
 

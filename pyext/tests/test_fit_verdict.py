@@ -402,7 +402,7 @@ def test_a_function_whose_delay_helps_is_hidden_in_other_words():
     _, found = model.experiment(program, "quiet", 1, budget_s=120)
     *_, helps = found.findings
     assert (helps.verdict, helps.shape) == ("hidden", "negative")
-    assert "the program does more: there is nothing to gain" in helps.reason
+    assert "the program is faster" in helps.reason
     assert helps.headroom.high < 0.005
 
 

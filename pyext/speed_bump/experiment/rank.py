@@ -523,10 +523,10 @@ class Experiment:
             return
         self.unit_ns = unit_ns
         self._seen = _Seen()
+        self._before = before
         unit_ns *= self._tell_ranks(program, run, reported)
         if not program.meter:
             self._doubt_units(unit_ns)
-        self._before = before
         self._done.append(run)
         self._rule_candidates(program, run)
         units = self.record.slot_units
@@ -597,7 +597,9 @@ class Experiment:
         if not run.by_rank:
             return 1
         # The kernel has one slot number, not one for each rank.
-        kinds = {program.is_native(name) for name in program.calls()}
+        calls = program.calls().items()
+        works = [name for name, n in calls if n > self._before.get(name, 0)]
+        kinds = set(map(program.is_native, works))
         if kinds == {True}:
             run.by_rank = False
             if self.runs == 1:

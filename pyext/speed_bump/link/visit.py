@@ -25,8 +25,8 @@ from speed_bump.link.message import (
     MessageError,
 )
 
-# The name of the thread to the kernel: for people who look at the program, and for the
-# tool, which does not sample it.
+# The name that the thread has in the kernel: for people who look at the program, and for
+# the tool, which does not sample it.
 THREAD = b"speed-bump"
 # The tool's activity for each message.
 PATIENCE_S = 5.0
@@ -331,6 +331,7 @@ def _remove(path: str) -> None:
 def _outlive(visit: _Visit) -> None:
     """In a process forked while a tool was attached: wait for its end."""
     global _here  # noqa: PLW0603
+    _name_thread()
     try:
         if len(visit.files) == MAX_FILES:
             _wait_for(visit.files[1])

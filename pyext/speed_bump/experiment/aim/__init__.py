@@ -34,12 +34,13 @@ from speed_bump.experiment.aim.shares import (
 from speed_bump.experiment.aim.unit import Steady
 from speed_bump.experiment.program.elsewhere import interpreter
 from speed_bump.experiment.program.late_python import PythonStarted
-from speed_bump.experiment.program.processes import is_python
+from speed_bump.experiment.program.processes import apart, is_python, tree
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner, why_nobody_reported
 from speed_bump.experiment.program.stacks import Stacks
 from speed_bump.experiment.program.workload import Workload
 from speed_bump.experiment.rank import RankError
+from speed_bump.process import command_of
 
 # Functions times processes: enough for all calls of a large program.
 LARGE = 1 << 16
@@ -204,18 +205,15 @@ def aim(
     """
     refused = "" if named else machine_code.why_not()
     running = runner.attached_to
-    if running and not any(map(is_python, running)):
-        path = os.path.realpath(f"/proc/{running[0]}/exe")
-        if not os.path.exists(path):
-            raise RankError(
-                f"process {running[0]} is no Python, and its file {path} can't "
-                "be read here: name functions with --native"
-            )
+    if running and all(map(command_of, running)) and not any(map(is_python, running)):
+        path = _file_of_running(running[0])
         aimed = _of_machine_code(
-            runner, path, progress, seconds, now, event, budget_s, max_slowdown
+            runner, path, progress, seconds, now, event, budget_s, max_slowdown, named
         )
         aimed.say(first)
         return aimed
+    if not named and (other := apart(running)):
+        refused = refused or f"process {other} is not below process {running[0]}"
     with_python = _WithPython(runner, progress, now, event, first, refused, named)
     for _ in range(MAX_LAUNCHES):
         until_s = 2 * python_s + NO_PYTHON_S if python_s else 0.0
@@ -233,7 +231,7 @@ def aim(
             break
         try:
             found = _of_machine_code(
-                runner, path, progress, seconds, now, event, budget_s, max_slowdown
+                runner, path, progress, seconds, now, event, budget_s, max_slowdown, named
             )
         except PythonStarted as started:
             event(f"{started}: looking at it")
@@ -410,6 +408,30 @@ def _askable(
     return seen, natives.askable(seen, progress.targets, callables)
 
 
+def _file_of_running(pid: int) -> str:
+    """The executable of a process without Python.
+
+    Raises:
+        RankError: Python is below it, or its files are not those that are seen here
+    """
+    if tree(pid)[1:]:
+        raise RankError(
+            f"process {pid} is no Python, but some below it are: use --pid-tree {pid}"
+        )
+    path = os.path.realpath(f"/proc/{pid}/exe")
+    try:
+        is_here = os.path.samefile(f"/proc/{pid}/exe", path)
+        is_here = is_here and os.path.samefile(f"/proc/{pid}/root", "/")
+    except OSError:
+        is_here = False
+    if not is_here:
+        raise RankError(
+            f"process {pid} is no Python, and its file {path} can't be read here, or is "
+            "another one there: name functions with --native"
+        )
+    return path
+
+
 def _file_of(command: Sequence[str]) -> str:
     """The executable of a command that has ended; "" if it was no machine code."""
     path = os.path.realpath(shutil.which(command[0]) or "")
@@ -426,20 +448,30 @@ def _of_machine_code(
     event: Callable[[str], None],
     budget_s: float,
     max_slowdown: float,
+    named: bool,
 ) -> Aim:
-    """The candidates of a program without Python."""
+    """The candidates of a program without Python, or, if targets were named, its unit."""
     refused = machine_code.why_not()
     if refused:
+        why = (
+            f"there is no CPython in process {runner.attached_to[0]}"
+            if runner.attached_to
+            else why_nobody_reported(runner.command)
+        )
         raise RankError(
-            f"{why_nobody_reported(runner.command)}; and native functions of "
-            f"{os.path.basename(path)} can't be delayed: {refused}"
+            f"{why}; and native functions of {os.path.basename(path)} can't be delayed: "
+            f"{refused}"
         )
     seen = machine_code.look(runner, path, seconds, now, event)
-    if not seen.own:
+    if not seen.own and not (named and seen.steady):
         raise RankError(
             f"no function of {path} was seen to take time"
             + (f" ({seen.refused})" if seen.refused else "")
-            + ": name functions with --native"
+            + (
+                ": name a unit of work with --progress"
+                if named
+                else ": name functions with --native"
+            )
         )
     names = list(seen.own)
     found = Aim(progress=progress, why="as it was named", rates=seen.rates)
@@ -451,7 +483,7 @@ def _of_machine_code(
         found.progress = Progress(targets=(machine_code.target_of(found.unit_name),))
         # What a delay of a whole unit does is known.
         names = [name for name in names if name != found.unit_name]
-        if not names:
+        if not names and not named:
             raise RankError(
                 f"{symbols.short(found.unit_name)} is all that takes time, and its calls "
                 "are the units of work: there is nothing else to measure (--progress "

@@ -29,8 +29,8 @@ from speed_bump.experiment.program.stacks import Stacks, total
 from speed_bump.experiment.program.workload import Workload
 
 WINDOW_S = 0.1
-# A process is sampled from the window on that begins after its Python has: until there is
-# one, windows are short, because what is called once in a short run may be called first.
+# A process is sampled from the window on that begins after its Python has: at first,
+# until there is one, windows are short, because a short run may call a function first.
 START_S = 0.01
 # Reading the counts takes at most this part of the time.
 MAX_COST = 0.2
@@ -492,7 +492,8 @@ class _Watch:
         counts = program.calls_by_process()
         # A large program is sampled less often. Waiting for a CPU costs nothing, and a
         # short run is to have windows enough on a busy machine, too.
-        least_s = WINDOW_S if program.pythons else START_S
+        is_early = time.monotonic() - self._begin < MIN_S
+        least_s = START_S if is_early and not program.pythons else WINDOW_S
         self._window_s = max(least_s, (time.thread_time() - before) / MAX_COST)
         _note(looked, program, counts)
         points = {name: n for name, n in program.points().items() if n}

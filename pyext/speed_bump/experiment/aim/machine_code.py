@@ -9,15 +9,17 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 
 from speed_bump import _core, native
 from speed_bump.config import Target, parse_targets
+from speed_bump.experiment import symbols
 from speed_bump.experiment.aim import natives
 from speed_bump.experiment.aim.unit import PARTS, Steady, in_parts, steady
 from speed_bump.experiment.program.late_python import Lookout
+from speed_bump.experiment.program.native_looks import Place
 from speed_bump.experiment.program.native_times import NativeSampling
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner
@@ -128,10 +130,12 @@ def _symbol(name: str) -> str:
 
 
 def _has_symbols(path: str) -> bool:
-    try:
-        return bool(_core.places_of(path, "*"))
-    except OSError:
-        return False
+    """Whether it has more than the few that a stripped executable exports."""
+    for name in ("_start", "main", "main.main"):
+        with suppress(OSError):
+            if _core.places_of(path, name):
+                return True
+    return False
 
 
 def _is_pattern(symbol: str) -> bool:
@@ -165,19 +169,22 @@ def look(
     if runner.attached_to:
         counted_for = RUNNING_COUNT_S, RUNNING_COUNT_S
     nameless = ""
+    sampled: list[Target] = []
     if runner.attached_to or not _has_symbols(path):
         now("looking at the program: what takes time")
         with Workload(runner, [], Progress()) as program:
-            everything, nameless = _on_stacks(program)
-        if not everything:
+            sampled, nameless = _on_stacks(program)
+        if not sampled:
             return Seen(refused=nameless)
-    else:
-        everything = parse_targets(f"native:{path}:*", "found")
+    everything = sampled or parse_targets(f"native:{path}:*", "found")
     now(f"counting the functions of {os.path.basename(path)}")
-    with Workload(runner, everything, Progress()) as program:
+    with _with_breakpoints(runner, everything) as program:
         begin = time.monotonic()
         counted, seconds_counted, first_at = _count(program, *counted_for)
-        mangled = {n: at for n, at in program.native_places().items() if n in counted}
+        mangled = program.native_places()
+    if not sampled:
+        # Those that are not called cost nothing, but there may be thousands.
+        mangled = {name: at for name, at in mangled.items() if name in counted}
     names = _readable(at for n, at in mangled.items() if _symbol(n).startswith("_"))
     places, calls, readable = {}, {}, {}
     for name, place in mangled.items():
@@ -189,7 +196,7 @@ def look(
             readable[symbol] = _symbol(text)
             text = name
         places[text] = place
-        calls[text] = counted[name]
+        calls[text] = counted.get(name, 0)
     few = [name for name, n in calls.items() if n <= MAX_RATE * seconds_counted]
     hot = {name: n / seconds_counted for name, n in calls.items() if name not in few}
     now("looking at the program: what takes time, what is a unit of work")
@@ -201,6 +208,27 @@ def look(
     found.readable = readable
     found.first_at, found.to_first_s = first_at, first_at - begin
     return found
+
+
+@contextmanager
+def _with_breakpoints(runner: Runner, targets: list[Target]) -> Iterator[Workload]:
+    """A run with breakpoints in those of the functions that the kernel accepts. Named
+    functions are added all or none.
+
+    Raises:
+        NativeError: there can be none at all
+    """
+    left = list(targets)
+    program: Workload | None = None
+    with ExitStack() as stack:
+        while program is None:
+            try:
+                program = stack.enter_context(Workload(runner, left, Progress()))
+            except native.NativeError as error:
+                if error.target is None or len(left) <= 1:
+                    raise
+                del left[error.target]
+        yield program
 
 
 def _pace(found: Seen, counted: Mapping[str, float]) -> float:
@@ -222,25 +250,26 @@ def _on_stacks(program: Workload) -> tuple[list[Target], str]:
     sampling = NativeSampling({})
     with sampling.running(program.pids, int(SAMPLE_S * 1e9), keep=True):
         _wait(program, SAMPLE_S)
-    names: dict[tuple[str, int], str] = {}
-    total: Counter[str] = Counter()
+    names: dict[tuple[str, int], Place] = {}
+    total: Counter[natives.Key] = Counter()
     nameless: Counter[str] = Counter()
     on = [stack for stack in sampling.stacks() if stack.frames and not stack.off_cpu]
     for stack in on:
         frames = [frame for frame in stack.frames if natives.is_asked_of(frame[0])]
         for frame in sorted(set(frames) - names.keys()):
             symbol = sampling.symbol(*frame)
-            names[frame] = f"{frame[0]}:{symbol.name}" if symbol else ""
-        for name in {names[frame] for frame in frames} - {""}:
-            total[name] += stack.ns
-        if frames and not names[frames[0]]:
+            names[frame] = Place(
+                frame[0],
+                *(symbols.of_whole(symbol.name, symbol.demangled) if symbol else ()),
+            )
+        for place in filter(natives.is_sensible, {names[frame] for frame in frames}):
+            total[place.path, place.symbol] += stack.ns
+        if frames and not names[frames[0]].symbol:
             nameless[frames[0][0]] += stack.ns
-    found = []
     least_ns = MIN_SHARE * SAMPLE_S * 1e9
-    for name, ns in total.most_common(MAX_RUNNING):
-        # No pattern can express some names.
-        with suppress(ValueError):
-            found += [target_of(name)] if ns >= least_ns else []
+    keys = [key for key, ns in total.most_common(MAX_RUNNING) if ns >= least_ns]
+    found = list(filter(None, map(natives.target_of, keys)))
+    found = [target for target in found if len(natives.offsets_of(target)) == 1]
     file, ns = (nameless.most_common(1) or [("", 0)])[0]
     part = ns / max(sum(stack.ns for stack in on), 1)
     if not file or part < MIN_NAMELESS:

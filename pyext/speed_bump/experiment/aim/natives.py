@@ -229,7 +229,7 @@ def weigh(seen: NativeSeen) -> Weighed:
 # -------------------------------------------------------------------------- counting
 
 
-def _target(key: Key) -> Target | None:
+def target_of(key: Key) -> Target | None:
     """A target by the name in the file; None if no pattern can express it."""
     path, symbol = key
     try:
@@ -240,7 +240,7 @@ def _target(key: Key) -> Target | None:
     return found[0] if plain and not set("*?[") & set(symbol) else None
 
 
-def _offsets(target: Target) -> list[int]:
+def offsets_of(target: Target) -> list[int]:
     """The offsets in the file; empty if it can't be a target (measuring it says why)."""
     try:
         return _core.places_of(target.left, target.right)
@@ -399,7 +399,7 @@ class HitCosts:
 
     def of_target(self, target: Target) -> int:
         """At the first instruction of a function; if it is unknown, the larger cost."""
-        costs = [self.of(target.left, offset) for offset in _offsets(target)]
+        costs = [self.of(target.left, offset) for offset in offsets_of(target)]
         return max(costs, default=0) or self._of_kind(True)
 
     def _measure(self, is_stepped: bool) -> int:
@@ -461,7 +461,7 @@ def askable(
     """The functions that are worth a breakpoint; the others are noted with reasons."""
     weighed = found.weighed
     symbols.know({key[1]: readable for key, readable in weighed.readable.items()})
-    taken = {(t.left, offset) for t in units for offset in _offsets(t)}
+    taken = {(t.left, offset) for t in units for offset in offsets_of(t)}
     wanted: list[tuple[Key, Target]] = []
     questions: list[list[Key]] = []
     for key in weighed.names():
@@ -478,8 +478,8 @@ def askable(
             found.leave_out(name, key, f"{MAX_COUNTED} others take more time")
             continue
         # Each file is read once, before any breakpoint is inserted.
-        target = _target(key)
-        offsets = _offsets(target) if target else []
+        target = target_of(key)
+        offsets = offsets_of(target) if target else []
         if not target or len(offsets) != 1:
             why = "it can't be a target, or its file has several functions of this name"
             found.leave_out(name, key, why)

@@ -339,7 +339,9 @@ def _labelled(case: _Case) -> Finding:
         shape = "linear"
     because = WORDS[case.label]
     if shape == "negative":
-        because = "with a delay in it the program does more: there is nothing to gain"
+        because = (
+            "with a delay in it the program is faster, so a faster one gains nothing"
+        )
     if shape == "amplified" and number.more:
         because += f", by more than the delay: {number.more}"
     return replace(

@@ -37,9 +37,12 @@ DEBUGGER_S = 20.0
 # Libraries that allocate memory, or watch over it, or load others: their code may hold a
 # lock while it runs.
 HOLDS_LOCKS = re.compile(
-    r"(libc|ld|libpthread|libdl)[-.]|libgcc_s|libunwind|lib\w*san\b"
-    r"|.*(malloc|memray|heaptrack|vgpreload)"
+    r"(libc|ld|libpthread|libdl)[-.]|libgcc_s|libunwind|lib\w*san\b|libclang_rt"
+    r"|lib(hoard|mesh|efence|duma)\b"
+    r"|.*(malloc|memray|heaptrack|preload|scalene|scudo|bytehound)"
 )
+# Where code is made while the program runs.
+MADE = ("/memfd:", "/dev/")
 # The script that lldb runs.
 IN_LLDB = os.path.join(os.path.dirname(__file__), "in_lldb.py")
 
@@ -129,9 +132,15 @@ def _places(pid: int) -> tuple[list[Range], list[Range], Range]:
                 continue
             elif path == exe or name.startswith("libpython3"):
                 interpreter.append((first, last))
-            elif path.startswith("/") and not HOLDS_LOCKS.match(name):
+            elif _is_safe(path):
                 libraries.append((first, last))
     return interpreter, libraries, stack
+
+
+def _is_safe(path: str) -> bool:
+    """Whether code of a mapped file holds no lock that loading the extension takes."""
+    is_file = path.startswith("/") and not path.startswith(MADE)
+    return is_file and not HOLDS_LOCKS.match(os.path.basename(path))
 
 
 def _waits_at(pid: int) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from speed_bump import _core
 from speed_bump.experiment import symbols
+from speed_bump.experiment.program.machine import descendants
 from speed_bump.link.visit import THREAD
 
 
@@ -52,12 +53,15 @@ class NativeTimes:
 
 
 def sample(sampler: _core.NativeSampler, pid: int) -> None:
-    """Sample a process and its descendants, without the thread that serves a tool."""
+    """Sample a process and its descendants, without the threads that serve a tool."""
     sampler.add_process(pid)
-    with suppress(OSError):
-        # Before it executes the program, a child's main thread has the tool's name.
-        for tid in set(os.listdir(f"/proc/{pid}/task")) - {str(pid)}:
-            with open(f"/proc/{pid}/task/{tid}/comm", "rb") as file:
+    for one in descendants(pid):
+        tids: set[str] = set()
+        with suppress(OSError):
+            # Before it executes the program, a child's main thread has the tool's name.
+            tids = set(os.listdir(f"/proc/{one}/task")) - {str(one)}
+        for tid in tids:
+            with suppress(OSError), open(f"/proc/{one}/task/{tid}/comm", "rb") as file:
                 if file.read().rstrip(b"\n") == THREAD:
                     sampler.leave_out_thread(int(tid))
 

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 
+from speed_bump import native
 from speed_bump.experiment.program.machine import descendants
 from speed_bump.process import command_of
 
@@ -36,6 +39,29 @@ def named(pattern: str) -> list[int]:
             if any(fnmatch.fnmatchcase(n, pattern) for n in _names(pid)):
                 found.append(pid)
     return sorted(found)
+
+
+def apart(pids: Sequence[int]) -> int:
+    """The first of them that is not below the first one; 0: all are."""
+    if len(pids) < 2:
+        return 0
+    below = descendants(pids[0])
+    return next((pid for pid in pids if pid not in below), 0)
+
+
+def check_one_tree(pids: Sequence[int]) -> None:
+    """The kernel delays native functions of a process and those below it.
+
+    Raises:
+        NativeError: some of these processes are elsewhere
+    """
+    if pid := apart(pids):
+        raise native.NativeError(
+            errno.EINVAL,
+            "native functions are delayed in one process and those below it, and "
+            f"process {pid} is not below {pids[0]}: give one of them, or their parent "
+            "with --pid-tree",
+        )
 
 
 def tree(pid: int) -> list[int]:

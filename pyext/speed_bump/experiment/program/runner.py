@@ -23,6 +23,7 @@ from speed_bump.experiment.program.directory import directory
 from speed_bump.experiment.program.latency import Histogram
 from speed_bump.experiment.program.launch import Streams
 from speed_bump.experiment.program.native_latency import NativeLatencies
+from speed_bump.experiment.program.processes import check_one_tree
 from speed_bump.statistics import FunctionStatistics
 
 # Functions times processes. The file takes its room when it is made, 12 MB.
@@ -290,6 +291,8 @@ class Runner:
         recorder: NativeLatencies | None,
     ) -> Result:
         def add_probes(pid: int) -> None:
+            if probes or recorder:
+                check_one_tree(self.attached_to)
             if probes:
                 add_native(probes, pid, kernel)
             if recorder:

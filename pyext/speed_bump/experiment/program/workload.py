@@ -39,6 +39,7 @@ from speed_bump.experiment.program.native_latency import AllEvents, NativeLatenc
 from speed_bump.experiment.program.native_looks import NativeLooks, NativeSeen
 from speed_bump.experiment.program.native_times import NativeSampling
 from speed_bump.experiment.program.output import Watched
+from speed_bump.experiment.program.processes import check_one_tree
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import (
     CAPACITY,
@@ -243,6 +244,8 @@ class Workload:
 
     def _add_probes(self, pid: int) -> None:
         self._starts(pid)
+        if self._probes or self._recorder:
+            check_one_tree(self._runner.attached_to)
         if self._probes:
             self._add_targets(self._probes, pid)
         if self._recorder:
