@@ -156,33 +156,19 @@ static noinline bool is_tail_call(struct pt_regs *regs)
 	unsigned long to = return_address(regs);
 	struct mm_struct *mm = current->mm;
 	struct vm_area_struct *vma;
-	bool is = false;
+	const char *name = NULL;
 
 	if (!to || mmap_read_lock_killable(mm))
 		return false;
 	vma = find_vma(mm, to);
 	if (vma && vma->vm_start == to && vma->vm_ops && vma->vm_ops->name)
-		is = !strcmp(vma->vm_ops->name(vma), "[uprobes]");
+		name = vma->vm_ops->name(vma);
 	mmap_read_unlock(mm);
-	return is;
-}
-
-/*
- * Is the innermost call, which has the stack pointer of the one that begins, over?  It is
- * not if it is the same call, for another target.
- */
-static bool is_over(struct bump_calls *calls, const struct bump_target *target,
-		    struct pt_regs *regs)
-{
-	if (bump_calls_innermost(calls)->ip == instruction_pointer(regs) &&
-	    !bump_calls_seek(calls, user_stack_pointer(regs), target->id))
-		return false;
-	return !is_tail_call(regs);
+	return name && !strcmp(name, "[uprobes]");
 }
 
 /* Drops the frames that are over when a function is entered. */
-static void tidy(struct bump_calls *calls, const struct bump_target *target,
-		 struct pt_regs *regs)
+void bump_calls_tidy(struct bump_calls *calls, struct pt_regs *regs)
 {
 	unsigned long sp = user_stack_pointer(regs), settled_sp = calls->settled_sp;
 
@@ -193,16 +179,17 @@ static void tidy(struct bump_calls *calls, const struct bump_target *target,
 	calls->settled_sp = 0;
 	bump_calls_drop_below(calls, settled_sp < sp ? sp : settled_sp + 1);
 	if (!bump_calls_are_none(calls) && bump_calls_innermost(calls)->sp == sp &&
-	    is_over(calls, target, regs))
+	    !is_tail_call(regs))
 		bump_calls_drop_below(calls, sp + 1);
 }
 
 /* bump_call_begin() where more is to be done than to push a frame. */
-bool bump_call_push(struct bump_target *target, struct pt_regs *regs, struct bump_calls *calls)
+bool bump_call_push(struct bump_target *target, struct pt_regs *regs,
+		    struct bump_calls **of_task)
 {
-	if (calls)
-		tidy(calls, target, regs);
-	if (current->utask->depth >= MAX_URETPROBE_DEPTH ||
+	struct bump_calls *calls = *of_task;
+
+	if (bump_is_32bit(regs) || current->utask->depth >= MAX_URETPROBE_DEPTH ||
 	    (calls && calls->top == calls->frames + MAX_FRAMES))
 		goto missed;
 	if (!calls || calls->top == calls->end) {
@@ -210,6 +197,7 @@ bool bump_call_push(struct bump_target *target, struct pt_regs *regs, struct bum
 		if (!calls)
 			goto missed;
 		calls->image = current->self_exec_id;
+		*of_task = calls;
 	}
 	bump_call_record(calls, target, regs);
 	return true;
@@ -248,18 +236,24 @@ void bump_calls_delayed(u64 ns)
 	rcu_read_unlock();
 }
 
-/* The running task exits: it returns from none of its calls.  Preemption is off. */
+/* The running task exits: it returns from none of its calls. */
 void bump_calls_end(const struct task_struct *task)
 {
-	struct bump_calls *calls = bump_calls_exist() ? bump_calls_find(task) : NULL;
-	bool is_there;
+	struct bump_calls *calls;
+	bool is_there = false;
 
-	if (!calls)
+	if (!bump_calls_exist())
 		return;
-	raw_spin_lock(&tasks_lock);
-	is_there = hash_hashed(&calls->node);
-	hash_del_rcu(&calls->node);
-	raw_spin_unlock(&tasks_lock);
+	/* Since 7.0 a tracepoint's probe can be preempted, and is no reader of RCU. */
+	rcu_read_lock();
+	calls = bump_calls_find(task);
+	if (calls) {
+		raw_spin_lock(&tasks_lock);
+		is_there = hash_hashed(&calls->node);
+		hash_del_rcu(&calls->node);
+		raw_spin_unlock(&tasks_lock);
+	}
+	rcu_read_unlock();
 	/* Otherwise calls_unuse() frees them. */
 	if (!is_there)
 		return;

@@ -41,7 +41,6 @@ struct bump_ends {
 /**
  * struct bump_frame - a call under way
  * @sp:		the stack pointer at its entry
- * @ip:		the address of the function
  * @start_ns:	of the call, CLOCK_MONOTONIC
  * @delayed_ns:	of the task, at the entry
  * @covered_ns:	time in nested calls of the same group
@@ -50,7 +49,6 @@ struct bump_ends {
  */
 struct bump_frame {
 	unsigned long sp;
-	unsigned long ip;
 	u64 start_ns;
 	u64 delayed_ns;
 	u64 covered_ns;
@@ -113,8 +111,9 @@ void bump_calls_end(const struct task_struct *task);
 void bump_calls_delayed(u64 ns);
 
 /* The parts of the functions below that few calls need. */
+void bump_calls_tidy(struct bump_calls *calls, struct pt_regs *regs);
 bool bump_call_push(struct bump_target *target, struct pt_regs *regs,
-		    struct bump_calls *calls);
+		    struct bump_calls **calls);
 void bump_calls_drop_below(struct bump_calls *calls, unsigned long sp);
 struct bump_frame *bump_calls_seek(struct bump_calls *calls, unsigned long sp, u64 id);
 void bump_calls_cover(struct bump_calls *calls, const struct bump_frame *ended, u64 ns);
@@ -158,13 +157,39 @@ static inline struct bump_frame *bump_calls_innermost(struct bump_calls *calls)
 	return calls->top - 1;
 }
 
-/* A frame can be pushed, and none is to be dropped before. */
+/* No frame is to be dropped when a function is entered. */
 static inline bool bump_calls_are_tidy(struct bump_calls *calls, unsigned long sp)
 {
-	return calls && calls->image == current->self_exec_id && calls->top != calls->end &&
-	       current->utask->depth < MAX_URETPROBE_DEPTH &&
+	return calls->image == current->self_exec_id &&
 	       (bump_calls_are_none(calls) ||
 		bump_calls_innermost(calls)->sp > max(sp, calls->settled_sp));
+}
+
+/*
+ * A function is entered; before bump_call_begin() of its targets, also of those that need no
+ * frame: a frame of an earlier call must not be taken for one of this.  Returns the calls
+ * of the task, or NULL.
+ */
+static inline struct bump_calls *bump_calls_enter(struct pt_regs *regs)
+{
+	struct bump_calls *calls = bump_calls_of_current();
+
+	if (calls && unlikely(!bump_calls_are_tidy(calls, user_stack_pointer(regs))))
+		bump_calls_tidy(calls, regs);
+	return calls;
+}
+
+/*
+ * Functions of 32-bit programs may pop their arguments when they return, so the stack
+ * pointer at the entry is not known then: their calls are missed.
+ */
+static inline bool bump_is_32bit(struct pt_regs *regs)
+{
+#ifdef CONFIG_X86
+	return !user_64bit_mode(regs);
+#else
+	return false;
+#endif
 }
 
 static inline void bump_call_record(struct bump_calls *calls, const struct bump_target *target,
@@ -175,7 +200,6 @@ static inline void bump_call_record(struct bump_calls *calls, const struct bump_
 	calls->settled_sp = 0;
 	/* An initializer would be cleared first. */
 	frame->sp = user_stack_pointer(regs);
-	frame->ip = instruction_pointer(regs);
 	frame->delayed_ns = calls->delayed_ns;
 	frame->covered_ns = 0;
 	frame->id = target->id;
@@ -187,33 +211,29 @@ static inline void bump_call_record(struct bump_calls *calls, const struct bump_
  * bump_call_begin() - a function is entered
  * @target:	catches the ends of its calls
  * @regs:	of the task
+ * @calls:	those of the task, or NULL; another one if there was no room
  *
  * Return: whether the return is needed.
  */
-static inline bool bump_call_begin(struct bump_target *target, struct pt_regs *regs)
+static inline bool bump_call_begin(struct bump_target *target, struct pt_regs *regs,
+				   struct bump_calls **calls)
 {
-	struct bump_calls *calls;
-
 	if (!READ_ONCE(target->session->enabled) ||
 	    !READ_ONCE(target->policy.settings.enabled)) {
 		bump_stats_count_skipped(&target->stats, BUMP_SKIPPED_DISABLED);
 		return false;
 	}
-	calls = bump_calls_of_current();
-	if (unlikely(!bump_calls_are_tidy(calls, user_stack_pointer(regs))))
+	if (unlikely(!*calls || (*calls)->top == (*calls)->end || bump_is_32bit(regs) ||
+		     current->utask->depth >= MAX_URETPROBE_DEPTH))
 		return bump_call_push(target, regs, calls);
-	bump_call_record(calls, target, regs);
+	bump_call_record(*calls, target, regs);
 	return true;
 }
 
 /* The stack pointer at the entry of the function that has just returned. */
 static inline unsigned long bump_entry_sp(struct pt_regs *regs)
 {
-#ifdef CONFIG_X86
-	return user_stack_pointer(regs) - (user_64bit_mode(regs) ? 8 : 4);
-#else
-	return user_stack_pointer(regs);
-#endif
+	return user_stack_pointer(regs) - (IS_ENABLED(CONFIG_X86) ? 8 : 0);
 }
 
 /**
@@ -251,12 +271,13 @@ static inline u64 bump_minus(u64 a, u64 b)
  * bump_return_take() - the call of a target is over
  * @ret:	its return
  * @target:	the target
- * @lasted_ns:	[out] how long the call lasted, without what counts for nested calls
+ * @whole_ns:	[out] how long the call lasted, with the delays in it
+ * @lasted_ns:	[out] how long it lasted, without them and what counts for nested calls
  *
  * Return: false if no such call is known.
  */
 static inline bool bump_return_take(struct bump_return *ret, struct bump_target *target,
-				    u64 *lasted_ns)
+				    u64 *whole_ns, u64 *lasted_ns)
 {
 	const struct bump_ends *ends = target->ends;
 	struct bump_calls *calls = ret->calls;
@@ -271,9 +292,7 @@ static inline bool bump_return_take(struct bump_return *ret, struct bump_target 
 			return false;
 	}
 	ns = bump_minus(ret->now - frame->start_ns, ends->timed_ns);
-	/* Delays are a part of what is recorded. */
-	if (ends->durations)
-		bump_durations_count(ends->durations, ns);
+	*whole_ns = ns;
 	ns = bump_minus(ns, ret->delayed_ns - frame->delayed_ns);
 	if (frame != calls->frames)
 		bump_calls_cover(calls, frame, ns);

@@ -50,6 +50,9 @@ static int ends_check(const struct speed_bump_target *e)
 	if ((e->flags & SPEED_BUMP_TARGET_RECORD) &&
 	    (e->delay_ppm || (e->flags & SPEED_BUMP_TARGET_PERSISTENT)))
 		return -EINVAL;
+	/* What is counted as a delay must be one. */
+	if (e->net_ns > e->cost_ns || ((e->flags & SPEED_BUMP_TARGET_RECORD) && e->net_ns))
+		return -EINVAL;
 	if (e->delay_ppm > SPEED_BUMP_MAX_DELAY_PPM)
 		return -ERANGE;
 	if (max(max(e->timed_ns, e->cost_ns), max(e->net_ns, e->over_ns)) >

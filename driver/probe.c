@@ -138,7 +138,7 @@ DEFINE_UPROBE_HANDLER(hit)
 
 /* target_hit() of a target that catches the ends of its calls; sets @catch for one. */
 static __always_inline bool target_enter(struct bump_target *target, struct pt_regs *regs,
-					 bool *catch)
+					 struct bump_calls **calls, bool *catch)
 {
 	/* pairs with bump_target_publish() */
 	if (smp_load_acquire(&target->state) != BUMP_TARGET_LIVE)
@@ -147,7 +147,7 @@ static __always_inline bool target_enter(struct bump_target *target, struct pt_r
 	if (!bump_scope_has(target->scope, target->session->opener, current))
 		return target_wants(target, current->mm);
 
-	*catch |= bump_call_begin(target, regs);
+	*catch |= bump_call_begin(target, regs, calls);
 	return true;
 }
 
@@ -155,10 +155,11 @@ static __always_inline bool target_enter(struct bump_target *target, struct pt_r
 static noinline int enter_all(struct bump_site *site, struct pt_regs *regs)
 {
 	bool stays = list_empty(&site->probes), catch = false;
+	struct bump_calls *calls = bump_calls_enter(regs);
 	struct bump_probe *probe;
 
 	list_for_each_entry_rcu(probe, &site->probes, node, true)
-		stays |= target_enter(probe_target(probe), regs, &catch);
+		stays |= target_enter(probe_target(probe), regs, &calls, &catch);
 	if (!stays)
 		return take_out(site);
 	return catch ? 0 : UPROBE_HANDLER_IGNORE;
@@ -170,12 +171,14 @@ static int enter(struct uprobe_consumer *uc, struct pt_regs *regs)
 	struct bump_site *site = container_of(uc, struct bump_site, consumer);
 	struct list_head *first = READ_ONCE(site->probes.next);
 	struct bump_target *target;
+	struct bump_calls *calls;
 	bool catch = false;
 
 	if (unlikely(first == &site->probes || READ_ONCE(first->next) != &site->probes))
 		return enter_all(site, regs);
 	target = probe_target(list_entry(first, struct bump_probe, node));
-	if (!target_enter(target, regs, &catch))
+	calls = bump_calls_enter(regs);
+	if (!target_enter(target, regs, &calls, &catch))
 		return take_out(site);
 	return catch ? 0 : UPROBE_HANDLER_IGNORE;
 }
@@ -186,17 +189,20 @@ DEFINE_UPROBE_ENTRY(enter)
 static __always_inline void target_leave(struct bump_target *target, struct bump_return *ret,
 					 struct bump_budget *budget)
 {
-	u64 lasted_ns;
+	u64 whole_ns, lasted_ns;
 
-	if (!bump_return_take(ret, target, &lasted_ns))
+	if (!bump_return_take(ret, target, &whole_ns, &lasted_ns))
 		return;
 	/* pairs with bump_target_publish() */
 	if (smp_load_acquire(&target->state) != BUMP_TARGET_LIVE)
 		return;
-	if (likely(bump_scope_has(target->scope, target->session->opener, current)))
+	if (likely(bump_scope_has(target->scope, target->session->opener, current))) {
+		if (target->ends->durations)
+			bump_durations_count(target->ends->durations, whole_ns);
 		bump_delay_return(target, lasted_ns, budget);
-	else
+	} else {
 		target_wants(target, current->mm);
+	}
 }
 
 /* leave() for a site with no probe or with several. */

@@ -86,6 +86,15 @@ NOINLINE void jump(unsigned int depth, jmp_buf *env)
 	remain();
 }
 
+NOINLINE void jump_or_switch_on(jmp_buf *env, int dev, __u64 id)
+{
+	if (env)
+		longjmp(*env, 1);
+	if (sb_set_enabled(dev, id, 1))
+		_exit(9);
+	remain();
+}
+
 /* The child returns from the calls of its parent. */
 NOINLINE pid_t fork_deep(unsigned int depth)
 {
@@ -616,6 +625,10 @@ TEST_F(returns, what_is_refused)
 		{ "costs without an end", { .cost_ns = 1 }, -EINVAL },
 		{ "a group without an end", { .group = 1 }, -EINVAL },
 		{ "absurd costs", { .delay_ppm = 1, .over_ns = 10000000001ULL }, -ERANGE },
+		{ "more delay than it costs", { .delay_ppm = 1, .cost_ns = 1, .net_ns = 2 },
+		  -EINVAL },
+		{ "a delay of what is recorded",
+		  { .flags = SPEED_BUMP_TARGET_RECORD, .cost_ns = 1, .net_ns = 1 }, -EINVAL },
 		{ "a reserved field", { .delay_ppm = 1, .reserved_end = 1 }, -EINVAL },
 	};
 	struct speed_bump_target target;
@@ -628,6 +641,7 @@ TEST_F(returns, what_is_refused)
 		target.group = bad[i].with.group;
 		target.reserved_end = bad[i].with.reserved_end;
 		target.cost_ns = bad[i].with.cost_ns;
+		target.net_ns = bad[i].with.net_ns;
 		target.over_ns = bad[i].with.over_ns;
 		EXPECT_EQ(sb_add(self->dev, &target), bad[i].error)
 			TH_LOG("%s", bad[i].what);
@@ -665,6 +679,47 @@ TEST_F(returns, a_delay_stays_of_its_kind)
 	EXPECT_EQ(info[0].delay_ns, 0);
 	EXPECT_EQ(info[1].delay_ppm, 0);
 	EXPECT_EQ(info[1].delay_ns, 1000);
+}
+
+static __u64 longest_ns(int dev, __u64 id)
+{
+	static __u64 buckets[SPEED_BUMP_DURATION_BUCKETS];
+	struct speed_bump_durations durations = {
+		.id = id, .buckets = (uintptr_t)buckets, .count = SPEED_BUMP_DURATION_BUCKETS,
+	};
+
+	return sb_ioctl(dev, SPEED_BUMP_IOC_DURATIONS, &durations) ? ~0ULL : durations.max_ns;
+}
+
+/* Both calls have the same stack pointer. */
+static void jump_and_come_again(int dev, __u64 id)
+{
+	jmp_buf env;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		if (!i && setjmp(env))
+			continue;
+		if (i) {
+			sb_set_enabled(dev, id, 0);
+			usleep(200000);
+		}
+		jump_or_switch_on(i ? NULL : &env, dev, id);
+	}
+}
+
+/* A call that has no frame is not taken for an earlier one, which was left by a jump. */
+TEST_F(returns, a_call_is_not_an_earlier_one)
+{
+	struct speed_bump_target target = part_of(jump_or_switch_on, 0);
+	struct speed_bump_stats stats;
+
+	target.flags = SPEED_BUMP_TARGET_RECORD;
+	ASSERT_EQ(sb_add(self->dev, &target), 0);
+	jump_and_come_again(self->dev, target.id);
+	EXPECT_LT(longest_ns(self->dev, target.id), 200 * SB_MS);
+	stats = stats_of(self->dev, target.id);
+	EXPECT_EQ(stats.unreturned, 1);
 }
 
 TEST_F(returns, durations_are_read)
@@ -776,6 +831,19 @@ TEST_F(returns, a_process_that_hides_in_its_call_is_not_delayed)
 	stats = stats_of(self->users, target.id);
 	EXPECT_EQ(stats.hits, 0);
 	EXPECT_EQ(stats.unarmed, 1);
+}
+
+TEST_F(returns, a_process_that_hides_in_its_call_is_not_recorded)
+{
+	struct speed_bump_target target = part_of(hide_inside, 0);
+
+	self->child = user_in_child(self, &target);
+	if (self->child < 0)
+		SKIP(return, "this kernel is too old for unprivileged=1");
+	target.flags |= SPEED_BUMP_TARGET_RECORD;
+	ASSERT_EQ(sb_add(self->users, &target), 0);
+	EXPECT_EQ(let_go(self), 0);
+	EXPECT_EQ(longest_ns(self->users, target.id), 0);
 }
 
 TEST_HARNESS_MAIN

@@ -179,7 +179,8 @@ struct speed_bump_batch {
  * @timed_ns:	what the breakpoints add to each measured duration.  This and the next three
  *		are measured by user space, with a function that does nothing
  * @cost_ns:	what the breakpoints add to each call
- * @net_ns:	what of @cost_ns is a part of the delay that was asked for
+ * @net_ns:	what of @cost_ns is a part of the delay that was asked for; 0 where durations
+ *		are recorded
  * @over_ns:	what a delay adds to a call beyond its own length
  *
  * With @delay_ppm, or with SPEED_BUMP_TARGET_RECORD, which excludes any delay and persistent
