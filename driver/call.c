@@ -244,7 +244,7 @@ void bump_calls_end(const struct task_struct *task)
 
 	if (!bump_calls_exist())
 		return;
-	/* Since 7.0 a tracepoint's probe can be preempted, and is no reader of RCU. */
+	/* In Linux 7.2, the probe of a tracepoint can be preempted, and is no reader of RCU. */
 	rcu_read_lock();
 	calls = bump_calls_find(task);
 	if (calls) {
