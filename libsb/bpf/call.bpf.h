@@ -231,6 +231,23 @@ missed:
 	return 1;
 }
 
+/*
+ * A call that needs no frame must not be taken for an earlier one, if the kernel reports its
+ * end all the same (before Linux 6.13).
+ */
+static __noinline int pass(struct pt_regs *ctx, __u32 index)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct calls *calls = bpf_task_storage_get(&sb_calls, task, 0, 0);
+	struct sb_bpf_counts *stats = stats_of(index);
+
+	if (calls)
+		tidy(ctx, calls, index);
+	if (stats)
+		__sync_fetch_and_add(&stats->skipped_disabled, 1);
+	return 1;
+}
+
 /* 1: the end of this call is not needed. */
 static __noinline int begin(struct pt_regs *ctx)
 {
@@ -238,7 +255,6 @@ static __noinline int begin(struct pt_regs *ctx)
 	struct sb_bpf_slot *slot = bpf_map_lookup_elem(&sb_slots, &index);
 	struct sb_bpf_switch *power = bpf_map_lookup_elem(&sb_switch, &zero);
 	struct sb_bpf_control *control = get_control();
-	struct sb_bpf_counts *stats;
 
 	if (!slot || !power || !control)
 		return 1;
@@ -246,10 +262,7 @@ static __noinline int begin(struct pt_regs *ctx)
 		return 1;
 	if (power->enabled && slot->enabled)
 		return push(ctx, slot, index);
-	stats = stats_of(index);
-	if (stats)
-		__sync_fetch_and_add(&stats->skipped_disabled, 1);
-	return 1;
+	return pass(ctx, index);
 }
 
 /* ----------------------------------------------------------------- return */

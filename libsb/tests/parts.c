@@ -92,6 +92,14 @@ NOINLINE void part_jump(unsigned int depth, void *env)
 	STAY();
 }
 
+NOINLINE void part_jump_or_call(void *env, void (*inside)(void *arg), void *arg)
+{
+	if (env)
+		longjmp(*(jmp_buf *)env, 1);
+	inside(arg);
+	STAY();
+}
+
 NOINLINE void part_caller(unsigned int depth)
 {
 	jmp_buf env;

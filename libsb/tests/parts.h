@@ -16,6 +16,8 @@ uint64_t part_even(unsigned int depth, uint64_t ns);
 void part_deep(unsigned int depth);
 /* So many nested calls, all left by longjmp() to @env. */
 void part_jump(unsigned int depth, void *env);
+/* Is left by longjmp() to @env, or else calls @inside. */
+void part_jump_or_call(void *env, void (*inside)(void *arg), void *arg);
 /* Calls part_jump(), and returns. */
 void part_caller(unsigned int depth);
 /* Ends its thread. */

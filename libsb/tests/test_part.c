@@ -473,6 +473,36 @@ static void calls_left_by_longjmp(void **state)
 	sb_session_close(session);
 }
 
+static void switch_on(void *session)
+{
+	assert_int_equal(sb_session_set_enabled(session, true), 0);
+}
+
+/* A call that began while nothing was measured is not taken for one that was left before. */
+static void a_call_is_not_an_earlier_one(void **state)
+{
+	static uint64_t buckets[SB_DURATION_BUCKETS];
+	struct sb_session *session = session_opened(err);
+	uint64_t id = record(session, "part_jump_or_call"), sum_ns, max_ns;
+	jmp_buf env;
+
+	(void)state;
+	/* Both have the same stack pointer. */
+	for (volatile int i = 0; i < 2; i++) {
+		if (!i && setjmp(env))
+			continue;
+		if (i) {
+			assert_int_equal(sb_session_set_enabled(session, false), 0);
+			usleep(200000);
+		}
+		part_jump_or_call(i ? NULL : &env, switch_on, session);
+	}
+	assert_int_equal(sb_session_durations(session, id, buckets, &sum_ns, &max_ns, err),
+			 0);
+	assert_in_range(max_ns, 0, 200 * MS - 1);
+	sb_session_close(session);
+}
+
 /* Before Linux 6.2 a thread may find its own storage in use by another one. */
 static bool has_shared_storage(void)
 {
@@ -724,6 +754,7 @@ int main(void)
 		cmocka_unit_test(durations_are_recorded),
 		cmocka_unit_test(delays_are_a_part_of_what_is_recorded),
 		cmocka_unit_test(calls_left_by_longjmp),
+		cmocka_unit_test(a_call_is_not_an_earlier_one),
 		cmocka_unit_test(threads_that_end_inside),
 		cmocka_unit_test(a_hundred_nested_calls),
 		cmocka_unit_test(calls_that_end_with_a_jump),
