@@ -23,6 +23,7 @@ typedef __u64 u64;
 typedef __s32 s32;
 
 #define S32_MAX		INT32_MAX
+#define U32_MAX		UINT32_MAX
 #define ARRAY_SIZE(a)	(sizeof(a) / sizeof((a)[0]))
 #define min_t(type, a, b) ((type)(a) < (type)(b) ? (type)(a) : (type)(b))
 
