@@ -441,7 +441,7 @@ def test_only_who_has_the_key_is_answered(tmp_path):
 
     def ports():
         done = subprocess.run(
-            ["ss", "-Hltnp"], capture_output=True, text=True, check=True
+            ["ss", "-HltnpO"], capture_output=True, text=True, check=True
         )
         mine = f"pid={os.getpid()},"
         return [x.split()[3] for x in done.stdout.splitlines() if mine in x]

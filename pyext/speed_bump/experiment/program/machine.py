@@ -208,7 +208,7 @@ def descendants(pid: int) -> set[int]:
             for tid in os.listdir(f"/proc/{pid}/task"):
                 with (
                     suppress(OSError),
-                    open(f"/proc/{pid}/task/{tid}/children", encoding="ascii") as file,
+                    open(f"/proc/{pid}/task/{tid}/children", "rb") as file,
                 ):
                     waiting += [int(word) for word in file.read().split()]
     return found
