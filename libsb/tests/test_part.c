@@ -260,6 +260,19 @@ static double slope(struct sb_session *session, uint64_t id, uint64_t ns)
 	return median(found, rounds);
 }
 
+/*
+ * The first that is far from what was asked, or 1. Where other programs run in between, long
+ * ones last longer; where the machine is emulated, the shortest are nothing beside the
+ * breakpoints.
+ */
+static double odd_one(const double *slopes, const uint64_t *durations, size_t count)
+{
+	for (size_t k = 1; k < count && durations[k] < MS; k++)
+		if (slopes[k] < 0.5 || slopes[k] > 2)
+			return slopes[k];
+	return 1;
+}
+
 static void functions_become_slower_by_their_part(void **state)
 {
 	static const uint64_t durations[] = { US,      3 * US,	 10 * US,
@@ -268,25 +281,21 @@ static void functions_become_slower_by_their_part(void **state)
 	enum { COUNT = sizeof(durations) / sizeof(durations[0]) };
 	struct sb_session *session = session_opened(err);
 	uint64_t id = add(session, "part_work", 1);
-	double slopes[COUNT], sorted[COUNT], middle = 0;
+	double slopes[COUNT], sorted[COUNT], middle = 0, odd = 0;
 
 	(void)state;
-	for (int i = 0; i < TRIES && (middle < 0.98 || middle > 1.02); i++) {
+	for (int i = 0; i < TRIES && (middle < 0.98 || middle > 1.02 || odd != 1); i++) {
 		for (size_t k = 0; k < COUNT; k++)
 			sorted[k] = slopes[k] = slope(session, id, durations[k]);
 		middle = median(sorted, COUNT);
+		odd = odd_one(slopes, durations, COUNT);
 	}
 	for (size_t k = 0; k < COUNT; k++)
 		printf("# %9" PRIu64 " ns: %.3f\n", durations[k], slopes[k]);
 	if (middle < 0.98 || middle > 1.02)
 		fail_unless_crowded("what was asked, in the median", middle);
-	/*
-	 * Where other programs run in between, long ones last longer; where the machine is
-	 * emulated, the shortest are nothing beside the breakpoints.
-	 */
-	for (size_t k = 1; k < COUNT && durations[k] < MS; k++)
-		if (slopes[k] < 0.5 || slopes[k] > 2)
-			fail_unless_crowded("times what was asked", slopes[k]);
+	if (odd != 1)
+		fail_unless_crowded("times what was asked", odd);
 	sb_session_close(session);
 }
 
