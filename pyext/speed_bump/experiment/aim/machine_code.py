@@ -15,11 +15,10 @@ from dataclasses import dataclass, field
 
 from speed_bump import _core, native
 from speed_bump.config import Target, parse_targets
-from speed_bump.experiment import symbols
 from speed_bump.experiment.aim import natives
 from speed_bump.experiment.aim.unit import PARTS, Steady, in_parts, steady
 from speed_bump.experiment.program.late_python import Lookout
-from speed_bump.experiment.program.native_looks import Place
+from speed_bump.experiment.program.native_looks import Place, place_of
 from speed_bump.experiment.program.native_times import NativeSampling
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner
@@ -32,7 +31,7 @@ MAX_RATE = 2000.0
 # Of so many calls a second the pace of the program is known.
 MIN_PACE = 10.0
 COUNT_S, MAX_COUNT_S = 0.5, 1.5
-# In a program that runs already: it may serve somebody.
+# In a program that runs already, whose users would notice a longer time.
 RUNNING_COUNT_S = 0.2
 # It is said if it is so much of the time.
 MIN_NAMELESS = 0.2
@@ -257,11 +256,7 @@ def _on_stacks(program: Workload) -> tuple[list[Target], str]:
     for stack in on:
         frames = [frame for frame in stack.frames if natives.is_asked_of(frame[0])]
         for frame in sorted(set(frames) - names.keys()):
-            symbol = sampling.symbol(*frame)
-            names[frame] = Place(
-                frame[0],
-                *(symbols.of_whole(symbol.name, symbol.demangled) if symbol else ()),
-            )
+            names[frame] = place_of(sampling.symbol, *frame)
         for place in filter(natives.is_sensible, {names[frame] for frame in frames}):
             total[place.path, place.symbol] += stack.ns
         if frames and not names[frames[0]].symbol:

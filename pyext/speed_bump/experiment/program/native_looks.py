@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from speed_bump import _core
 from speed_bump.experiment import symbols
-from speed_bump.experiment.program.native_frames import Key, Moments, nearest
+from speed_bump.experiment.program.native_frames import Key, Moments, Symbols, nearest
 from speed_bump.experiment.program.native_times import sample
 from speed_bump.experiment.program.stacks import Stack
 
@@ -184,7 +184,7 @@ class NativeLooks:
         # One file is kept open: some are large, so symbols are read in sequence.
         for path, offset in sorted(frames - self._places.keys()):
             wanted = self._is_wanted(path)
-            place = _place(sampler, path, offset) if wanted else Place(path)
+            place = place_of(sampler.symbol, path, offset) if wanted else Place(path)
             self._places[path, offset] = place
 
     def seen(
@@ -223,8 +223,13 @@ class NativeLooks:
         return found
 
 
-def _place(sampler: _core.NativeSampler, path: str, offset: int) -> Place:
-    found = sampler.symbol(path, offset) if path else None
+def place_of(symbol: Symbols, path: str, offset: int) -> Place:
+    """The function at an offset in a file.
+
+    Args:
+        symbol: as ``NativeSampler.symbol``
+    """
+    found = symbol(path, offset) if path else None
     if not found:
         return Place(path)
     return Place(path, *symbols.of_whole(found.name, found.demangled))

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from speed_bump.experiment.fit.finding import TOO_NOISY
 from speed_bump.experiment.fit.interval import (
     HIDDEN,
     INCONCLUSIVE,
@@ -149,7 +150,7 @@ def judge(criticality: Interval, pairs: int) -> tuple[str, str, str]:
     more = more_pairs(criticality, pairs)
     if more > MAX_PAIRS:
         return label, "the delay is lost in the noise", "use a longer one"
-    reason = f"too noisy: ± {half:.1f} after {pairs} pairs of runs"
+    reason = f"{TOO_NOISY}: ± {half:.1f} after {pairs} pairs of runs"
     if half <= WIDEST:
         reason = f"{says}: above or below {THRESHOLD} is not certain"
     return label, reason, f"needs about {more} more run{'s' * (more != 1)}"
