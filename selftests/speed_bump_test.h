@@ -99,26 +99,39 @@ static inline int sb_wait_busy(pid_t pid, __u64 cpu_before)
 	return -ETIMEDOUT;
 }
 
+static inline int sb_read_proc(pid_t pid, const char *name, char *text, size_t size)
+{
+	char path[64];
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", pid, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	n = read(fd, text, size - 1);
+	close(fd);
+	text[n > 0 ? n : 0] = 0;
+	return 0;
+}
+
 /*
  * Wait until a process is in the kernel without a system call: it is then in a delay,
- * asleep or not.
+ * asleep or not.  If it waits for a page it is so too, but not in interruptible sleep.
  */
 static inline int sb_wait_in_trap(pid_t pid)
 {
 	__u64 give_up = sb_now() + 8 * SB_S, cpu = sb_cpu_time(pid);
-	char path[64], text[128];
-	ssize_t n;
-	int fd;
+	char call[128], stat[512], *state;
 
-	snprintf(path, sizeof(path), "/proc/%d/syscall", pid);
 	while (sb_now() < give_up) {
-		fd = open(path, O_RDONLY | O_CLOEXEC);
-		if (fd < 0)
-			return -errno;
-		n = read(fd, text, sizeof(text) - 1);
-		close(fd);
-		text[n > 0 ? n : 0] = 0;
-		if (!strncmp(text, "-1", 2) || sb_cpu_time(pid) > cpu + 60 * SB_MS)
+		if (sb_read_proc(pid, "syscall", call, sizeof(call)) ||
+		    sb_read_proc(pid, "stat", stat, sizeof(stat)))
+			return -ESRCH;
+		state = strrchr(stat, ')');
+		if (!strncmp(call, "-1", 2) && state && !strncmp(state, ") S", 3))
+			return 0;
+		if (sb_cpu_time(pid) > cpu + 60 * SB_MS)
 			return 0;
 		sb_sleep(5 * SB_MS);
 	}

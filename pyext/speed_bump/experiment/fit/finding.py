@@ -9,12 +9,9 @@ from dataclasses import dataclass, field
 
 from speed_bump.experiment.fit.bill import Bill
 from speed_bump.experiment.fit.diagnostics import Diagnostics
-from speed_bump.experiment.fit.interval import Interval
+from speed_bump.experiment.fit.interval import TOO_NOISY, Interval
 from speed_bump.experiment.fit.ties import Joint
 from speed_bump.experiment.record import Machine, SelfTime
-
-# How the reason of a finding without a number begins whose interval is too wide.
-TOO_NOISY = "too noisy"
 
 
 @dataclass(frozen=True)

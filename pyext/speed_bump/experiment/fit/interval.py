@@ -18,6 +18,9 @@ WHOLE = 0.9
 WIDEST = 0.5
 NORMAL = NormalDist()
 
+# How the reason begins where there is no number because its interval is too wide.
+TOO_NOISY = "too noisy"
+
 MATTERS, PARTLY, HIDDEN, INCONCLUSIVE = "matters", "partly", "hidden", "inconclusive"
 
 

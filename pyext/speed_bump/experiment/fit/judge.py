@@ -13,7 +13,6 @@ import numpy as np
 from speed_bump.experiment.fit.contention import QUIETER
 from speed_bump.experiment.fit.effects import Effects
 from speed_bump.experiment.fit.finding import (
-    TOO_NOISY,
     Finding,
     Verdict,
     headroom_of,
@@ -26,6 +25,7 @@ from speed_bump.experiment.fit.interval import (
     MATTERS,
     PARTLY,
     THRESHOLD,
+    TOO_NOISY,
     WIDEST,
     Interval,
     label_of,

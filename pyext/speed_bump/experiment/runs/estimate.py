@@ -7,11 +7,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from speed_bump.experiment.fit.finding import TOO_NOISY
 from speed_bump.experiment.fit.interval import (
     HIDDEN,
     INCONCLUSIVE,
     THRESHOLD,
+    TOO_NOISY,
     WIDEST,
     Interval,
     label_of,
