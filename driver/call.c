@@ -183,43 +183,39 @@ void bump_calls_tidy(struct bump_calls *calls, struct pt_regs *regs)
 		bump_calls_drop_below(calls, sp + 1);
 }
 
-/* bump_call_begin() where more is to be done than to push a frame. */
-bool bump_call_push(struct bump_target *target, struct pt_regs *regs,
-		    struct bump_calls **of_task)
+/**
+ * bump_call_begin() - a function is entered
+ * @target:	catches the ends of its calls
+ * @regs:	of the task
+ * @calls:	those of the task, which are tidy, or NULL
+ *
+ * Return: those of the task, with the frame of this call, if its return is needed; otherwise
+ * NULL.
+ */
+struct bump_calls *bump_call_begin(struct bump_target *target, struct pt_regs *regs,
+				   struct bump_calls *calls)
 {
-	struct bump_calls *calls = *of_task;
+	enum bump_sum why = BUMP_MISSED;
 
+	if (!bump_call_is_wanted(target)) {
+		why = BUMP_SKIPPED_DISABLED;
+		goto skipped;
+	}
 	if (bump_is_32bit(regs) || current->utask->depth >= MAX_URETPROBE_DEPTH ||
 	    (calls && calls->top == calls->frames + MAX_FRAMES))
-		goto missed;
+		goto skipped;
 	if (!calls || calls->top == calls->end) {
 		calls = calls_grow(calls);
 		if (!calls)
-			goto missed;
+			goto skipped;
 		calls->image = current->self_exec_id;
-		*of_task = calls;
 	}
 	bump_call_record(calls, target, regs);
-	return true;
+	return calls;
 
-missed:
-	bump_stats_count_skipped(&target->stats, BUMP_MISSED);
-	return false;
-}
-
-/* --- return --------------------------------------------------------------- */
-
-/* The time of @ended is no duration of the call of the same group in which it is nested. */
-void bump_calls_cover(struct bump_calls *calls, const struct bump_frame *ended, u64 ns)
-{
-	u32 i = ended - calls->frames;
-
-	while (i-- > 0) {
-		if (!calls->frames[i].id || calls->frames[i].group != ended->group)
-			continue;
-		calls->frames[i].covered_ns += ns;
-		break;
-	}
+skipped:
+	bump_stats_count_skipped(&target->stats, why);
+	return NULL;
 }
 
 /* --- tasks and targets ---------------------------------------------------- */

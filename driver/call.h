@@ -27,6 +27,7 @@
  * @cost_ns:	what they add to each call
  * @net_ns:	what of @cost_ns is a part of the delay that was asked for
  * @over_ns:	what a delay adds to a call beyond its own length
+ * @stays:	a task that was in the scope when it made a call is in it when it returns
  * @durations:	of the calls, if they are recorded; else NULL, and each call is delayed
  */
 struct bump_ends {
@@ -35,6 +36,7 @@ struct bump_ends {
 	u64 cost_ns;
 	u64 net_ns;
 	u64 over_ns;
+	bool stays;
 	struct bump_durations *durations;
 };
 
@@ -110,13 +112,11 @@ void bump_ends_free(struct bump_ends *ends);
 void bump_calls_end(const struct task_struct *task);
 void bump_calls_delayed(u64 ns);
 
-/* The parts of the functions below that few calls need. */
 void bump_calls_tidy(struct bump_calls *calls, struct pt_regs *regs);
-bool bump_call_push(struct bump_target *target, struct pt_regs *regs,
-		    struct bump_calls **calls);
+struct bump_calls *bump_call_begin(struct bump_target *target, struct pt_regs *regs,
+				   struct bump_calls *calls);
 void bump_calls_drop_below(struct bump_calls *calls, unsigned long sp);
 struct bump_frame *bump_calls_seek(struct bump_calls *calls, unsigned long sp, u64 id);
-void bump_calls_cover(struct bump_calls *calls, const struct bump_frame *ended, u64 ns);
 
 /* Is there a call of any task to which the length of a delay matters? */
 static inline bool bump_calls_exist(void)
@@ -166,20 +166,6 @@ static inline bool bump_calls_are_tidy(struct bump_calls *calls, unsigned long s
 }
 
 /*
- * A function is entered; before bump_call_begin() of its targets, also of those that need no
- * frame: a frame of an earlier call must not be taken for one of this.  Returns the calls
- * of the task, or NULL.
- */
-static inline struct bump_calls *bump_calls_enter(struct pt_regs *regs)
-{
-	struct bump_calls *calls = bump_calls_of_current();
-
-	if (calls && unlikely(!bump_calls_are_tidy(calls, user_stack_pointer(regs))))
-		bump_calls_tidy(calls, regs);
-	return calls;
-}
-
-/*
  * Functions of 32-bit programs may pop their arguments when they return, so the stack
  * pointer at the entry is not known then: their calls are missed.
  */
@@ -192,6 +178,21 @@ static inline bool bump_is_32bit(struct pt_regs *regs)
 #endif
 }
 
+/* Is there nothing to do at the entry of a function but to record a call? */
+static inline bool bump_call_is_plain(struct bump_calls *calls, struct pt_regs *regs)
+{
+	return calls && bump_calls_are_tidy(calls, user_stack_pointer(regs)) &&
+	       calls->top != calls->end && !bump_is_32bit(regs) &&
+	       current->utask->depth < MAX_URETPROBE_DEPTH;
+}
+
+static inline bool bump_call_is_wanted(const struct bump_target *target)
+{
+	return READ_ONCE(target->session->enabled) &&
+	       READ_ONCE(target->policy.settings.enabled);
+}
+
+/* There is room. */
 static inline void bump_call_record(struct bump_calls *calls, const struct bump_target *target,
 				    struct pt_regs *regs)
 {
@@ -207,102 +208,77 @@ static inline void bump_call_record(struct bump_calls *calls, const struct bump_
 	frame->start_ns = ktime_get_ns();
 }
 
-/**
- * bump_call_begin() - a function is entered
- * @target:	catches the ends of its calls
- * @regs:	of the task
- * @calls:	those of the task, or NULL; another one if there was no room
- *
- * Return: whether the return is needed.
- */
-static inline bool bump_call_begin(struct bump_target *target, struct pt_regs *regs,
-				   struct bump_calls **calls)
-{
-	if (!READ_ONCE(target->session->enabled) ||
-	    !READ_ONCE(target->policy.settings.enabled)) {
-		bump_stats_count_skipped(&target->stats, BUMP_SKIPPED_DISABLED);
-		return false;
-	}
-	if (unlikely(!*calls || (*calls)->top == (*calls)->end || bump_is_32bit(regs) ||
-		     current->utask->depth >= MAX_URETPROBE_DEPTH))
-		return bump_call_push(target, regs, calls);
-	bump_call_record(*calls, target, regs);
-	return true;
-}
-
 /* The stack pointer at the entry of the function that has just returned. */
 static inline unsigned long bump_entry_sp(struct pt_regs *regs)
 {
 	return user_stack_pointer(regs) - (IS_ENABLED(CONFIG_X86) ? 8 : 0);
 }
 
-/**
- * bump_return_begin() - a function returns
- * @ret:	[out] for the other functions
- * @regs:	of the task
- *
- * Return: whether any call is known; also of tasks outside of all scopes the kernel catches
- * returns.
- */
-static inline bool bump_return_begin(struct bump_return *ret, struct pt_regs *regs)
+/* A function returns at @now, at whose entry the stack pointer was @sp. */
+static inline void bump_return_begin(struct bump_return *ret, struct bump_calls *calls,
+				     unsigned long sp, u64 now)
 {
-	struct bump_calls *calls = bump_calls_of_current();
-
-	if (!calls || bump_calls_are_none(calls))
-		return false;
 	*ret = (struct bump_return) {
 		.calls = calls,
-		.sp = bump_entry_sp(regs),
-		.now = ktime_get_ns(),
+		.sp = sp,
+		.now = now,
 		.delayed_ns = calls->delayed_ns,
 	};
-	if (unlikely(bump_calls_innermost(calls)->sp < ret->sp))
-		bump_calls_drop_below(calls, ret->sp);
-	calls->settled_sp = ret->sp;
-	return true;
+	calls->settled_sp = sp;
 }
 
-static inline u64 bump_minus(u64 a, u64 b)
+/* The time of @ended is no duration of the call of the same group in which it is nested. */
+static inline void bump_calls_cover(struct bump_calls *calls, struct bump_frame *ended,
+				    s64 ns)
 {
-	return (s64)(a - b) > 0 ? a - b : 0;
+	struct bump_frame *frame = ended;
+
+	while (frame-- > calls->frames) {
+		if (!frame->id || frame->group != ended->group)
+			continue;
+		frame->covered_ns += max_t(s64, ns, 0);
+		break;
+	}
 }
 
 /**
- * bump_return_take() - the call of a target is over
- * @ret:	its return
- * @target:	the target
- * @whole_ns:	[out] how long the call lasted, with the delays in it
- * @lasted_ns:	[out] how long it lasted, without them and what counts for nested calls
- *
- * Return: false if no such call is known.
+ * struct bump_lasted - how long a call lasted
+ * @whole_ns:	with the delays in it
+ * @own_ns:	without them and what counts for nested calls
  */
-static inline bool bump_return_take(struct bump_return *ret, struct bump_target *target,
-				    u64 *whole_ns, u64 *lasted_ns)
+struct bump_lasted {
+	u64 whole_ns;
+	u64 own_ns;
+};
+
+/**
+ * bump_return_take() - a call is over
+ * @ret:	its return
+ * @frame:	its frame
+ * @ends:	of its target
+ */
+static inline struct bump_lasted bump_return_take(struct bump_return *ret,
+						  struct bump_frame *frame,
+						  const struct bump_ends *ends)
 {
-	const struct bump_ends *ends = target->ends;
 	struct bump_calls *calls = ret->calls;
-	struct bump_frame *frame = bump_calls_innermost(calls);
-	u64 ns;
+	s64 whole_ns = ret->now - frame->start_ns - ends->timed_ns;
+	s64 ns = whole_ns - (ret->delayed_ns - frame->delayed_ns);
+	struct bump_lasted lasted = {
+		.whole_ns = max_t(s64, whole_ns, 0),
+		.own_ns = max_t(s64, ns - frame->covered_ns, 0),
+	};
 
-	/* Nearly always it is the innermost one. */
-	if (unlikely(bump_calls_are_none(calls) || frame->sp != ret->sp ||
-		     frame->id != target->id)) {
-		frame = bump_calls_seek(calls, ret->sp, target->id);
-		if (!frame)
-			return false;
-	}
-	ns = bump_minus(ret->now - frame->start_ns, ends->timed_ns);
-	*whole_ns = ns;
-	ns = bump_minus(ns, ret->delayed_ns - frame->delayed_ns);
-	if (frame != calls->frames)
-		bump_calls_cover(calls, frame, ns);
-	*lasted_ns = bump_minus(ns, frame->covered_ns);
 	ret->cost_ns = max(ret->cost_ns, ends->cost_ns);
-
-	frame->id = 0;
-	while (!bump_calls_are_none(calls) && !bump_calls_innermost(calls)->id)
-		calls->top--;
-	return true;
+	bump_calls_cover(calls, frame, ns);
+	if (frame == bump_calls_innermost(calls)) {
+		while (frame > calls->frames && !frame[-1].id)
+			frame--;
+		calls->top = frame;
+	} else {
+		frame->id = 0;
+	}
+	return lasted;
 }
 
 /* The breakpoints of the call do not belong to the calls around it either. */

@@ -19,13 +19,13 @@ void bump_delay_hit(struct bump_target *target, struct bump_budget *budget);
 void bump_delay_rest(struct bump_target *target, u64 ns, u64 over_ns, bool sleep);
 void bump_delay_wake(struct bump_target *target);
 
-/* The part of a duration, @ppm millionths of it, but at most @max_ns. */
+/* The part of a duration, @ppm millionths of it; if it is over @max_ns, at least that. */
 static inline u64 bump_part_of(u64 ns, u32 ppm, u64 max_ns)
 {
 	/* The product fits: SPEED_BUMP_MAX_DELAY_PPM has 27 bits. */
 	if (unlikely(ns >> 37) && ppm && div_u64(ns, 1000000) > div_u64(max_ns, ppm))
 		return max_ns;
-	return min(max_ns, div_u64(ns * ppm, 1000000));
+	return div_u64(ns * ppm, 1000000);
 }
 
 /*
@@ -50,17 +50,16 @@ static __always_inline void bump_delay_part(struct bump_target *target,
 		bump_stats_count_skipped(&target->stats, BUMP_SKIPPED_BUDGET);
 }
 
-/* Handles the return of a call in the scope.  @budget is as in bump_delay_hit(). */
-static __always_inline void bump_delay_return(struct bump_target *target, u64 lasted_ns,
-					      struct bump_budget *budget)
+/* Handles the return at @now of a call in the scope.  @budget is as in bump_delay_hit(). */
+static __always_inline void bump_delay_return(struct bump_target *target, u64 now,
+					      u64 lasted_ns, struct bump_budget *budget)
 {
 	enum bump_sum verdict = BUMP_SKIPPED_DISABLED;
 	struct bump_settings settings;
 
 	if (likely(READ_ONCE(target->session->enabled))) {
 		bump_policy_read(&target->policy, &settings);
-		verdict = bump_settings_decide(&settings, &target->turns,
-					       settings.start_ns ? ktime_get_ns() : 0);
+		verdict = bump_settings_decide(&settings, &target->turns, now);
 	}
 	if (likely(verdict == BUMP_DELAYED))
 		bump_delay_part(target, &settings, lasted_ns, budget);

@@ -31,6 +31,7 @@
  * struct bump_site - an instruction that has a breakpoint
  * @consumer:	what the uprobe calls
  * @probes:	the targets' parts, the newest first; written under @lock, read under RCU
+ * @only:	of @probes, if there is one; otherwise NULL.  As @probes
  * @founder:	the probe that @consumer's filter stands for; written under @lock
  * @uprobe:	what @consumer is registered with, or NULL; under @lock
  * @inode:	the file
@@ -46,6 +47,7 @@
 struct bump_site {
 	struct uprobe_consumer consumer;
 	struct list_head probes;
+	struct bump_probe *only;
 	struct bump_probe *founder;
 	struct uprobe *uprobe;
 	struct inode *inode;
@@ -125,21 +127,25 @@ static noinline int hit_all(struct bump_site *site)
 static int hit(struct uprobe_consumer *uc)
 {
 	struct bump_site *site = container_of(uc, struct bump_site, consumer);
-	struct list_head *first = READ_ONCE(site->probes.next);
+	struct bump_probe *only = READ_ONCE(site->only);
 
 	/* Usually there is one probe and no shared budget, which needs few registers. */
-	if (unlikely(first == &site->probes || READ_ONCE(first->next) != &site->probes))
+	if (unlikely(!only))
 		return hit_all(site);
-	return target_hit(probe_target(list_entry(first, struct bump_probe, node)), NULL) ?
-	       0 : take_out(site);
+	return target_hit(probe_target(only), NULL) ? 0 : take_out(site);
 }
 
 DEFINE_UPROBE_HANDLER(hit)
 
-/* target_hit() of a target that catches the ends of its calls; sets @catch for one. */
-static __always_inline bool target_enter(struct bump_target *target, struct pt_regs *regs,
-					 struct bump_calls **calls, bool *catch)
+/*
+ * target_hit() of a target that catches the ends of its calls.  Replaces @calls, those of the
+ * task, and sets @catch, if it catches that of this one.
+ */
+static bool target_enter(struct bump_target *target, struct pt_regs *regs,
+			 struct bump_calls **calls, bool *catch)
 {
+	struct bump_calls *begun;
+
 	/* pairs with bump_target_publish() */
 	if (smp_load_acquire(&target->state) != BUMP_TARGET_LIVE)
 		return true;
@@ -147,17 +153,27 @@ static __always_inline bool target_enter(struct bump_target *target, struct pt_r
 	if (!bump_scope_has(target->scope, target->session->opener, current))
 		return target_wants(target, current->mm);
 
-	*catch |= bump_call_begin(target, regs, calls);
+	begun = bump_call_begin(target, regs, *calls);
+	if (begun) {
+		*calls = begun;
+		*catch = true;
+	}
 	return true;
 }
 
-/* enter() for a site with no probe or with several. */
-static noinline int enter_all(struct bump_site *site, struct pt_regs *regs)
+/*
+ * enter() for a site with no probe or with several, and for what is to be done at few calls.
+ * Frames of earlier calls must not be taken for one of this, so they are dropped for targets
+ * that need no frame, too.
+ */
+static noinline int enter_any(struct bump_site *site, struct pt_regs *regs)
 {
 	bool stays = list_empty(&site->probes), catch = false;
-	struct bump_calls *calls = bump_calls_enter(regs);
+	struct bump_calls *calls = bump_calls_of_current();
 	struct bump_probe *probe;
 
+	if (calls && !bump_calls_are_tidy(calls, user_stack_pointer(regs)))
+		bump_calls_tidy(calls, regs);
 	list_for_each_entry_rcu(probe, &site->probes, node, true)
 		stays |= target_enter(probe_target(probe), regs, &calls, &catch);
 	if (!stays)
@@ -165,79 +181,123 @@ static noinline int enter_all(struct bump_site *site, struct pt_regs *regs)
 	return catch ? 0 : UPROBE_HANDLER_IGNORE;
 }
 
-/* hit() of a site that has ends. */
+/* Is the task plainly to be delayed by @target when the function returns? */
+static __always_inline bool target_catches(struct bump_target *target)
+{
+	/* pairs with bump_target_publish() */
+	return smp_load_acquire(&target->state) == BUMP_TARGET_LIVE &&
+	       bump_scope_has_plainly(target->scope, target->session->opener, current) &&
+	       bump_call_is_wanted(target);
+}
+
+/*
+ * hit() of a site that has ends.  Without any call of a function but that of the clock, few
+ * registers are saved.
+ */
 static int enter(struct uprobe_consumer *uc, struct pt_regs *regs)
 {
 	struct bump_site *site = container_of(uc, struct bump_site, consumer);
-	struct list_head *first = READ_ONCE(site->probes.next);
-	struct bump_target *target;
-	struct bump_calls *calls;
-	bool catch = false;
+	struct bump_calls *calls = bump_calls_of_current();
+	struct bump_probe *only = READ_ONCE(site->only);
 
-	if (unlikely(first == &site->probes || READ_ONCE(first->next) != &site->probes))
-		return enter_all(site, regs);
-	target = probe_target(list_entry(first, struct bump_probe, node));
-	calls = bump_calls_enter(regs);
-	if (!target_enter(target, regs, &calls, &catch))
-		return take_out(site);
-	return catch ? 0 : UPROBE_HANDLER_IGNORE;
+	if (unlikely(!only || !bump_call_is_plain(calls, regs) ||
+		     !target_catches(probe_target(only))))
+		return enter_any(site, regs);
+	bump_call_record(calls, probe_target(only), regs);
+	return 0;
 }
 
 DEFINE_UPROBE_ENTRY(enter)
 
 /* The task may have left the scope in its call, or changed to another user. */
-static __always_inline void target_leave(struct bump_target *target, struct bump_return *ret,
-					 struct bump_budget *budget)
+static void target_leave(struct bump_target *target, struct bump_return *ret,
+			 struct bump_budget *budget)
 {
-	u64 whole_ns, lasted_ns;
+	struct bump_frame *frame = bump_calls_seek(ret->calls, ret->sp, target->id);
+	struct bump_lasted lasted;
 
-	if (!bump_return_take(ret, target, &whole_ns, &lasted_ns))
+	if (!frame)
 		return;
+	lasted = bump_return_take(ret, frame, target->ends);
 	/* pairs with bump_target_publish() */
 	if (smp_load_acquire(&target->state) != BUMP_TARGET_LIVE)
 		return;
-	if (likely(bump_scope_has(target->scope, target->session->opener, current))) {
-		if (target->ends->durations)
-			bump_durations_count(target->ends->durations, whole_ns);
-		bump_delay_return(target, lasted_ns, budget);
-	} else {
+	if (!bump_scope_has(target->scope, target->session->opener, current)) {
 		target_wants(target, current->mm);
+		return;
 	}
+	if (target->ends->durations)
+		bump_durations_count(target->ends->durations, lasted.whole_ns);
+	bump_delay_return(target, ret->now, lasted.own_ns, budget);
 }
 
-/* leave() for a site with no probe or with several. */
-static noinline void leave_all(struct bump_site *site, struct pt_regs *regs)
+static noinline void target_record(struct bump_target *target, u64 now, u64 whole_ns)
+{
+	bump_durations_count(target->ends->durations, whole_ns);
+	bump_delay_return(target, now, 0, NULL);
+}
+
+/* leave() for a site with no probe or with several, and for what is to be done at few returns. */
+static noinline void leave_any(struct bump_site *site, struct bump_calls *calls,
+			       unsigned long sp, u64 now)
 {
 	struct bump_budget budget = {};
 	struct bump_probe *probe;
 	struct bump_return ret;
 
-	if (!bump_return_begin(&ret, regs))
-		return;
+	bump_return_begin(&ret, calls, sp, now);
+	bump_calls_drop_below(calls, sp);
 	list_for_each_entry_rcu(probe, &site->probes, node, true)
 		target_leave(probe_target(probe), &ret, &budget);
 	bump_return_end(&ret);
 }
 
 /*
+ * Is the return plainly that of the innermost call, and the task still in the scope?  The
+ * target was live when the call was recorded.
+ */
+static __always_inline bool target_returns(const struct bump_target *target,
+					   const struct bump_frame *frame, unsigned long sp)
+{
+	return frame->sp == sp && frame->id == target->id && target->ends->stays &&
+	       READ_ONCE(target->state) == BUMP_TARGET_LIVE;
+}
+
+/*
  * Runs in the task that returns from the function, may sleep, and is to be quick for a task
- * that is in no scope.  Calls can be under way when their target, or the module, is removed:
- * the kernel then returns from them without this handler.
+ * that is in no scope: of those too the kernel catches returns.  Calls can be under way when
+ * their target, or the module, is removed: the kernel then returns from them without this
+ * handler.  As in enter(), few registers are saved.
  */
 static void leave(struct uprobe_consumer *uc, struct pt_regs *regs)
 {
 	struct bump_site *site = container_of(uc, struct bump_site, consumer);
-	struct list_head *first = READ_ONCE(site->probes.next);
+	struct bump_calls *calls = bump_calls_of_current();
+	unsigned long sp = bump_entry_sp(regs);
+	struct bump_lasted lasted;
+	struct bump_target *target;
+	struct bump_frame *frame;
+	struct bump_probe *only;
 	struct bump_return ret;
+	u64 now;
 
-	if (unlikely(first == &site->probes || READ_ONCE(first->next) != &site->probes)) {
-		leave_all(site, regs);
+	if (!calls || bump_calls_are_none(calls))
+		return;
+	now = ktime_get_ns();
+	only = READ_ONCE(site->only);
+	target = probe_target(only);
+	frame = bump_calls_innermost(calls);
+	if (unlikely(!only || !target_returns(target, frame, sp))) {
+		leave_any(site, calls, sp, now);
 		return;
 	}
-	if (!bump_return_begin(&ret, regs))
-		return;
-	target_leave(probe_target(list_entry(first, struct bump_probe, node)), &ret, NULL);
+	bump_return_begin(&ret, calls, sp, now);
+	lasted = bump_return_take(&ret, frame, target->ends);
 	bump_return_end(&ret);
+	if (unlikely(target->ends->durations))
+		target_record(target, now, lasted.whole_ns);
+	else
+		bump_delay_return(target, now, lasted.own_ns, NULL);
 }
 
 DEFINE_UPROBE_RETURN(leave)
@@ -375,6 +435,16 @@ static void site_ask_no_more(struct uprobe_consumer *uc, struct uprobe **uprobe)
 }
 
 /* Under the site's lock. */
+static void site_count(struct bump_site *site)
+{
+	struct list_head *probes = &site->probes;
+
+	/* The handlers' accesses depend on the pointer: they see a probe that is set up. */
+	smp_store_release(&site->only, list_is_singular(probes) ?
+			  list_first_entry(probes, struct bump_probe, node) : NULL);
+}
+
+/* Under the site's lock. */
 static int site_enter(struct bump_site *site, struct bump_probe *probe)
 {
 	int err;
@@ -390,6 +460,7 @@ static int site_enter(struct bump_site *site, struct bump_probe *probe)
 	if (err)
 		return err;
 	list_add_rcu(&probe->node, &site->probes);
+	site_count(site);
 	WRITE_ONCE(probe->is_in, true);
 	return 0;
 }
@@ -401,6 +472,7 @@ static void site_leave(struct bump_site *site, struct bump_probe *probe)
 
 	WRITE_ONCE(probe->is_in, false);
 	list_del_rcu(&probe->node);
+	site_count(site);
 	if (list_empty(&site->probes)) {
 		site_close(site);
 		site_ask_no_more(&site->consumer, &site->uprobe);

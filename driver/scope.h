@@ -122,6 +122,17 @@ static inline bool bump_scope_has_moves(const struct bump_scope *scope)
 	return scope->ops->needs & BUMP_SCOPE_MOVES;
 }
 
+/* bump_scope_has() where a look at the scope is enough; false: it may be so all the same. */
+static inline bool bump_scope_has_plainly(const struct bump_scope *scope,
+					  const struct cred *opener, struct task_struct *task)
+{
+	if (unlikely(opener))
+		return false;
+	if (scope->type == SPEED_BUMP_SCOPE_TREE)
+		return test_bit(task->tgid, scope->members);
+	return scope->type == SPEED_BUMP_SCOPE_SYSTEM;
+}
+
 /**
  * bump_scope_has() - is a task to be delayed?
  * @scope:	the target's
@@ -131,13 +142,8 @@ static inline bool bump_scope_has_moves(const struct bump_scope *scope)
 static inline bool bump_scope_has(const struct bump_scope *scope, const struct cred *opener,
 				  struct task_struct *task)
 {
-	if (likely(!opener)) {
-		if (scope->type == SPEED_BUMP_SCOPE_TREE)
-			return test_bit(task->tgid, scope->members);
-		if (scope->type == SPEED_BUMP_SCOPE_SYSTEM)
-			return true;
-	}
-	return bump_scope_has_slow(scope, opener, task);
+	return likely(bump_scope_has_plainly(scope, opener, task)) ||
+	       bump_scope_has_slow(scope, opener, task);
 }
 
 #endif /* BUMP_SCOPE_H */

@@ -445,8 +445,11 @@ struct bump_target *bump_target_add(struct bump_session *session,
 	t->label = config->label;
 	t->label_len = config->label_len;
 	t->ends = config->ends;
-	if (t->ends && !t->ends->group)
-		t->ends->group = t->id;
+	if (t->ends) {
+		t->ends->stays = !session->opener && !bump_scope_has_moves(t->scope);
+		if (!t->ends->group)
+			t->ends->group = t->id;
+	}
 	return t;
 }
 

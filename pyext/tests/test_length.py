@@ -101,7 +101,11 @@ def test_workers_side_by_side_have_answers(tmp_path):
     program.write_text(WORKERS)
 
     def fits(ranked):
-        return {f["verdict"] for f in ranked.findings.values()} == {"matters"}
+        verdicts = {f["verdict"] for f in ranked.findings.values()}
+        assert verdicts <= {"matters", "inconclusive"}
+        # Noise of twelve threads that wait for CPUs can be as large as a twelfth.
+        had_cpus = ranked.record.machine.share > 0.5
+        return verdicts == {"matters"} or (ranked.is_last and not had_cpus)
 
     ranked = Ranked(
         tmp_path,
@@ -112,7 +116,8 @@ def test_workers_side_by_side_have_answers(tmp_path):
     assert ranked.result["side_by_side"] == pytest.approx(12, rel=0.2)
     assert "threads do units side by side" in ranked.done.stdout
     for found in ranked.findings.values():
-        assert found["criticality"]["value"] < 0.3
+        if found["verdict"] == "matters":
+            assert found["criticality"]["value"] < 0.3
 
 
 ROUNDS = """
