@@ -56,7 +56,7 @@ static int ends_check(const struct speed_bump_target *e)
 	if (e->delay_ppm > SPEED_BUMP_MAX_DELAY_PPM)
 		return -ERANGE;
 	if (max(max(e->timed_ns, e->cost_ns), max(e->net_ns, e->over_ns)) >
-	    SPEED_BUMP_MAX_DELAY_NS)
+	    SPEED_BUMP_MAX_DELAY_NS || e->net_ns + e->over_ns > SPEED_BUMP_MAX_DELAY_NS)
 		return -ERANGE;
 	return bump_scope_can_trace_exits() ? 0 : -EOPNOTSUPP;
 }

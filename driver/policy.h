@@ -110,7 +110,7 @@ static inline bool bump_settings_take_turn(const struct bump_settings *settings,
  * bump_settings_decide() - decide about a hit
  * @settings:	of its target
  * @turns:	number of hits that took a turn
- * @now:	bump_settings_clock()
+ * @now:	bump_settings_clock(), or when the call returned
  *
  * Return: BUMP_DELAYED or one of the BUMP_SKIPPED_*.
  */

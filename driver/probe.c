@@ -31,7 +31,7 @@
  * struct bump_site - an instruction that has a breakpoint
  * @consumer:	what the uprobe calls
  * @probes:	the targets' parts, the newest first; written under @lock, read under RCU
- * @only:	of @probes, if there is one; otherwise NULL.  As @probes
+ * @only:	of @probes, if it is the only one; otherwise NULL.  As @probes
  * @founder:	the probe that @consumer's filter stands for; written under @lock
  * @uprobe:	what @consumer is registered with, or NULL; under @lock
  * @inode:	the file
@@ -166,10 +166,10 @@ static bool target_enter(struct bump_target *target, struct pt_regs *regs,
  * Frames of earlier calls must not be taken for one of this, so they are dropped for targets
  * that need no frame, too.
  */
-static noinline int enter_any(struct bump_site *site, struct pt_regs *regs)
+static noinline int enter_any(struct bump_site *site, struct pt_regs *regs,
+			      struct bump_calls *calls)
 {
 	bool stays = list_empty(&site->probes), catch = false;
-	struct bump_calls *calls = bump_calls_of_current();
 	struct bump_probe *probe;
 
 	if (calls && !bump_calls_are_tidy(calls, user_stack_pointer(regs)))
@@ -202,7 +202,7 @@ static int enter(struct uprobe_consumer *uc, struct pt_regs *regs)
 
 	if (unlikely(!only || !bump_call_is_plain(calls, regs) ||
 		     !target_catches(probe_target(only))))
-		return enter_any(site, regs);
+		return enter_any(site, regs, calls);
 	bump_call_record(calls, probe_target(only), regs);
 	return 0;
 }
@@ -228,7 +228,8 @@ static void target_leave(struct bump_target *target, struct bump_return *ret,
 	}
 	if (target->ends->durations)
 		bump_durations_count(target->ends->durations, lasted.whole_ns);
-	bump_delay_return(target, ret->now, lasted.own_ns, budget);
+	/* Targets before this one may have delayed the return. */
+	bump_delay_return(target, ktime_get_ns(), lasted.own_ns, budget);
 }
 
 static noinline void target_record(struct bump_target *target, u64 now, u64 whole_ns)

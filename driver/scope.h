@@ -122,7 +122,13 @@ static inline bool bump_scope_has_moves(const struct bump_scope *scope)
 	return scope->ops->needs & BUMP_SCOPE_MOVES;
 }
 
-/* bump_scope_has() where a look at the scope is enough; false: it may be so all the same. */
+/* Is a look at the scope not enough to know? */
+static inline bool bump_scope_is_slow(const struct bump_scope *scope, const struct cred *opener)
+{
+	return opener || scope->type == SPEED_BUMP_SCOPE_CGROUP;
+}
+
+/* bump_scope_has() where a look at the scope is enough; otherwise false. */
 static inline bool bump_scope_has_plainly(const struct bump_scope *scope,
 					  const struct cred *opener, struct task_struct *task)
 {
@@ -130,6 +136,8 @@ static inline bool bump_scope_has_plainly(const struct bump_scope *scope,
 		return false;
 	if (scope->type == SPEED_BUMP_SCOPE_TREE)
 		return test_bit(task->tgid, scope->members);
+	if (scope->type == SPEED_BUMP_SCOPE_THREAD)
+		return task_pid(task) == scope->pid;
 	return scope->type == SPEED_BUMP_SCOPE_SYSTEM;
 }
 
@@ -142,8 +150,9 @@ static inline bool bump_scope_has_plainly(const struct bump_scope *scope,
 static inline bool bump_scope_has(const struct bump_scope *scope, const struct cred *opener,
 				  struct task_struct *task)
 {
-	return likely(bump_scope_has_plainly(scope, opener, task)) ||
-	       bump_scope_has_slow(scope, opener, task);
+	if (likely(bump_scope_has_plainly(scope, opener, task)))
+		return true;
+	return bump_scope_is_slow(scope, opener) && bump_scope_has_slow(scope, opener, task);
 }
 
 #endif /* BUMP_SCOPE_H */
