@@ -762,7 +762,9 @@ class Experiment:
         silent = [
             t
             for t in self.targets
-            if not any(missing.is_of(t, name) for name in called)
+            if not any(
+                missing.is_of(t, name) or program.is_of_native(t, name) for name in called
+            )
             and not ("/" in t.left and called)
         ]
         return missing.reasons(

@@ -117,6 +117,7 @@ class Workload:
         self._indices: dict[str, int] = {}
         self._natives: dict[str, int] = {}
         self._files: dict[str, str] = {}
+        self._native_of: set[tuple[str, str]] = set()
         self._native_sampling: NativeSampling | None = None
         self._below_ns = BELOW_NS
         self._native_looks_of: NativeLooks | None = None
@@ -265,6 +266,7 @@ class Workload:
                 self._indices[place.label] = len(self._natives)
                 self._natives[place.label] = place.id
                 self._files[place.label] = target.left
+                self._native_of.add((target.pattern, place.label))
         fd = probes.session.plan(list(self._natives.values()), units)
         self.plan.use_memory(fd)
         giver = Giver(f"{self._stem}.table.plan", fd)
@@ -384,6 +386,10 @@ class Workload:
     def is_native(self, name: str) -> bool:
         """Whether the kernel delays it."""
         return name in self._natives
+
+    def is_of_native(self, target: Target, name: str) -> bool:
+        """Whether a native function was found for ``target``."""
+        return (target.pattern, name) in self._native_of
 
     @property
     def lost(self) -> int:
