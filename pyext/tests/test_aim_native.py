@@ -973,6 +973,27 @@ def test_a_supervisor_of_python_is_not_what_takes_time() -> None:
             os.killpg(shell.pid, signal.SIGKILL)
 
 
+@pytest.mark.parametrize(
+    ("symbol", "name"),
+    [
+        # Of scikit-learn and SciPy.
+        ("pw_7sklearn_9neighbors_8_kd_tree_15NeighborsHeap32_5get_arrays",
+         "NeighborsHeap32.get_arrays [wrapper]"),
+        ("pf_7sklearn_9neighbors_8_kd_tree_15NeighborsHeap32_4get_arrays",
+         "NeighborsHeap32.get_arrays [def]"),
+        ("f_7sklearn_9neighbors_8_kd_tree__simultaneous_sort", "_simultaneous_sort"),
+        ("pw_5scipy_8_kd_tree_1065__pyx_fuse_0ncfdtri", "ncfdtri [wrapper]"),
+        ("pw_4test_1f", "test.f [wrapper]"),
+    ],
+)  # fmt: skip
+def test_names_of_cython_are_readable(symbol: str, name: str) -> None:
+    file = "_kd_tree.cpython-313-x86_64-linux-gnu.so"
+    assert short(f"/opt/{file}:__pyx_{symbol}") == f"{file}:{name}"
+    assert (
+        short(f"/opt/{file}:__pyx_tp_new_7sklearn_A") == f"{file}:__pyx_tp_new_7sklearn_A"
+    )
+
+
 def test_symbols_that_a_stripped_executable_exports_are_not_all(tmp_path: Path) -> None:
     compiler = shutil.which("cc")
     if not compiler:

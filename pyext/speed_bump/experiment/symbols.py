@@ -11,6 +11,12 @@ from collections.abc import Mapping
 LINE = re.compile(r"[^:]:\d+(@.*)?$")
 # A longer name is shown without its parameters, and then without template arguments.
 MAX_WHOLE = 60
+# A function of Cython: its kind, and the names of module, class and function. As the symbols
+# of scikit-learn 1.9 and SciPy 1.18 show, each name but the last has its length in front.
+# The last has a number or nothing, and the number of its types if there are several.
+CYTHON = re.compile(r"(?:__pyx_fuse_[\d_]+)?__pyx_(pw|pf|f|gb)_(\d.*)")
+CYTHON_TYPES = re.compile(r"__pyx_fuse_\d+(_\d+)*")
+CYTHON_KINDS = {"pw": " [wrapper]", "pf": " [def]", "f": "", "gb": " [generator]"}
 # Demangled names of the mangled names seen so far; these never change.
 _readable: dict[str, str] = {}
 
@@ -44,12 +50,35 @@ def short(name: str) -> str:
     if not name.startswith("/"):
         return name
     path, colon, symbol = name.partition(":")
-    symbol = known(symbol)
+    symbol = cython(symbol, os.path.basename(path)) or known(symbol)
     if len(symbol) > MAX_WHOLE:
         symbol = base(symbol)
     if len(symbol) > MAX_WHOLE:
         symbol = plain(symbol)
     return f"{os.path.basename(path)}{colon}{symbol}"
+
+
+def cython(symbol: str, file: str) -> str:
+    """The name of a function that Cython compiled, without the module that ``file`` is,
+    such as ``Class.function [wrapper]``; "" for others.
+    """
+    found = CYTHON.fullmatch(symbol)
+    if not found:
+        return ""
+    kind, rest = found.groups()
+    names = []
+    while digits := re.match(r"\d+", rest):
+        end = digits.end() + int(digits[0])
+        if rest[end : end + 1] != "_":
+            rest = rest[digits.end() :]
+            break
+        names.append(rest[digits.end() : end])
+        rest = rest[end + 1 :]
+    module = file.partition(".")[0]
+    if module in names:
+        del names[: names.index(module) + 1]
+    names.append(CYTHON_TYPES.sub("", rest, 1))
+    return ".".join(names) + CYTHON_KINDS[kind]
 
 
 def plain(readable: str) -> str:
