@@ -23,6 +23,7 @@ from speed_bump.experiment.fit.interval import (
 )
 from speed_bump.experiment.fit.verdict import label_of, verdict
 from speed_bump.experiment.record import Arm, Block, Delay, Machine, Record, SelfTime
+from speed_bump.experiment.show import text
 from speed_bump.experiment.slots import plan
 from test_fit_effects import block, recorded
 
@@ -287,6 +288,14 @@ def test_a_thread_that_others_made_late_is_no_bottleneck():
         found = sound(verdict(run.record))
         assert "matters" not in {finding.verdict for finding in found.findings}
         assert "late" in found.findings[0].reason
+        # As long as it is late, it is the bottleneck.
+        assert [f.while_busy for f in found.findings] == ["matters", ""]
+        shown = " ".join(text.text(run.record, found).split())
+        assert "matters while busy" in shown
+        assert "As long as the machine is so busy, look first at m:f0" in shown
+        told = text.as_json(run.record, found)["findings"]
+        assert {f["verdict"] for f in told} <= {"inconclusive", "hidden"}
+        assert told[0]["verdict_while_busy"] == "matters"
 
 
 class Hurried(model.Shared):

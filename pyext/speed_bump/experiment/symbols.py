@@ -11,9 +11,9 @@ from collections.abc import Mapping
 LINE = re.compile(r"[^:]:\d+(@.*)?$")
 # A longer name is shown without its parameters, and then without template arguments.
 MAX_WHOLE = 60
-# A function of Cython: its kind, and the names of module, class and function. In the symbols
-# of scikit-learn 1.9 and SciPy 1.18 each name but the last has its length in front. The last
-# has a number or nothing, and the number of its types if there are several.
+# A function of Cython: its kind, and the names of module, class and function. In the
+# symbols of scikit-learn 1.9 and SciPy 1.18 each name but the last has its length before
+# it. The last has a number or nothing, and the number of its types if there are several.
 CYTHON = re.compile(r"(?:__pyx_fuse_[\d_]+)?__pyx_(pw|pf|f|gb)_(\d.*)")
 CYTHON_TYPES = re.compile(r"__pyx_fuse_\d+(_\d+)*")
 CYTHON_KINDS = {"pw": " [wrapper]", "pf": " [def]", "f": "", "gb": " [generator]"}

@@ -31,6 +31,8 @@ class Finding:
         reason: of the verdict, in plain words
         help: the cheapest thing that would help; "" if nothing is needed
         share: of the wall clock's time, threads in the function itself
+        while_busy: of an inconclusive one, the verdict that is certain for as long as the
+            program has no more CPU time than it had; "" if there is none
     """
 
     name: str
@@ -47,6 +49,12 @@ class Finding:
     help: str
     notes: tuple[str, ...] = ()
     share: Interval | None = None
+    while_busy: str = ""
+
+    @property
+    def label(self) -> str:
+        """The verdict in a table."""
+        return f"{self.while_busy} while busy" if self.while_busy else self.verdict
 
     @property
     def is_too_noisy(self) -> bool:

@@ -294,6 +294,8 @@ def _of_slack(case: _Case) -> Finding | None:
     because = "whether shorter ones arrive or slack hides them is not known"
     if number.starved:
         because = f"{number.starved}: what a CPU of its own would change is not known"
+    if number.is_late:
+        case.finding = replace(case.finding, while_busy=case.label)
     return case.open(
         f"{case.said} of one of {number.dose:.2g} of a unit; {because}",
         QUIETER if number.starved else _shorter(number, case.common.spent),

@@ -86,6 +86,8 @@ class Number:
     below: float = 0.0
     # Why it may be hidden with more of a CPU; "" if the CPU was enough.
     starved: str = ""
+    # Whether that is because a thread is late, so that it waits for nothing now.
+    is_late: bool = False
     # Where more than the delay arrives; "" if it does not, or this is unknown.
     more: str = ""
     # Why this function has no label, and what would help; "" if it has one.
@@ -371,6 +373,7 @@ def _starved(number: Number, part: float, costs: float, how: Contention) -> None
     if blocked and long > LONG_DELAY:
         number.starved = f"it took {long:.2g} of a unit with the CPU that it had"
     elif not blocked and how.is_late:
+        number.is_late = True
         number.starved = (
             f"with {how.reporter:.0%} of a CPU the thread that reports units is late for "
             "all that it may wait for"

@@ -297,10 +297,10 @@ def _left(head: str) -> str:
 
 
 def _verdict_cell(finding: Finding, shared: str) -> str:
-    word = f"<span class='{escape(finding.verdict)}'>{escape(finding.verdict)}</span>"
+    word = f"<span class='{escape(finding.verdict)}'>{escape(finding.label)}</span>"
     if is_plain(finding, shared):
         return word
-    text = why(finding, shared).removeprefix(finding.verdict).removeprefix(": ")
+    text = why(finding, shared).removeprefix(finding.label).removeprefix(": ")
     return f"{word}<small>{escape(text)}</small>"
 
 

@@ -44,7 +44,7 @@ def sentence(record: Record, verdict: Verdict) -> str:
             or _first(matter, account, words.shared_note(verdict))
         )
     elif unknown:
-        parts.append("No function is known to matter yet")
+        parts.append(_while_busy(unknown) or "No function is known to matter yet")
         # What has the most time is of the most interest.
         helps = max(unknown, key=words.own_part).help
         if helps:
@@ -60,6 +60,19 @@ def sentence(record: Record, verdict: Verdict) -> str:
         parts.append(f"not known yet: {words.listed([f.name for f in unknown])}")
     text = "; ".join(parts)
     return f"{text}." if text else ""
+
+
+def _while_busy(unknown: list[Finding]) -> str:
+    """What is known for as long as the machine is as busy; "" if nothing is."""
+    busy = [f for f in unknown if f.while_busy]
+    if not busy:
+        return ""
+    first = busy[0]
+    text = f"As long as the machine is so busy, look first at {short(first.name)}"
+    if first.headroom:
+        text += f": making it faster gains at most {100 * first.headroom.high:.1f}% "
+        text += "of the time"
+    return f"{text}; with a CPU of its own, what matters is not known"
 
 
 def _own(account: Account | None, name: str) -> Own:

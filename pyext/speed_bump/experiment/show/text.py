@@ -269,7 +269,7 @@ def besides(finding: Finding, shared: str = "") -> list[str]:
 
 def why(finding: Finding, shared: str = "", is_short: bool = False) -> str:
     """The reason, other facts (unless ``is_short``), and what would help."""
-    first = finding.verdict + (f": {finding.reason}" if finding.reason else "")
+    first = finding.label + (f": {finding.reason}" if finding.reason else "")
     parts = [first, *([] if is_short else besides(finding, shared))]
     text = "; ".join(parts)
     return f"{text}. What helps: {finding.help}" if finding.help else text
@@ -301,7 +301,7 @@ def _said(finding: Finding) -> str:
 
 def _gist(finding: Finding) -> _Gist:
     return _Gist(
-        finding.verdict,
+        finding.label,
         NUMBER.sub("#", _said(finding)),
         TIME.sub("{}", finding.help, count=1),
     )
@@ -430,7 +430,7 @@ def cells(finding: Finding, calls: float) -> list[str]:
         percent(finding.share),
         number(finding.criticality),
         percent(finding.headroom),
-        finding.verdict,
+        finding.label,
     ]
 
 
@@ -660,6 +660,7 @@ CSV_COLUMNS = (
     "delayed_slots",
     "reason",
     "help",
+    "verdict_while_busy",
 )
 
 
@@ -688,6 +689,7 @@ def table_csv(verdict: Verdict) -> str:
                 f.delayed,
                 f.reason,
                 f.help,
+                f.while_busy,
             ]
         )
     return file.getvalue()
@@ -790,5 +792,6 @@ def finding_json(f: Finding, calls: float) -> dict[str, Any]:
         "false_discovery_rate": finite(f.false_discovery),
         "reason": f.reason,
         "help": f.help,
+        "verdict_while_busy": f.while_busy or None,
         "notes": list(f.notes),
     }
