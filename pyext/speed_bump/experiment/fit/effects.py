@@ -48,7 +48,9 @@ FEW = 64
 SLOW = 80
 # Fewer cycles of blocks and rests than these have no error of their own.
 MIN_CYCLES = 4
-# A sham beyond this many standard errors means that something other than delays acts.
+# A sham beyond this many standard errors means that something other than delays acts. If
+# it had few slots, their own noise decides, whose tails the model does not know: the
+# quantile is then that of Student's t.
 SHAM = 3.3
 # Outliers are limited step by step: small steps would not converge from least squares,
 # which units of a second among units of 3 ms throw far off. The iteration ends when no
@@ -507,6 +509,11 @@ def _spread(v: Floats, bins: Sequence[Sequence[int]], holds: Sequence[int]) -> F
     return np.asarray(pick.T @ by_lag @ pick)
 
 
+def sham_bound(slots: int) -> float:
+    """The standard errors beyond which a sham of so many slots is not 0."""
+    return quantile(slots - 1, math.erf(SHAM / math.sqrt(2)))
+
+
 @dataclass
 class Effect:
     """One column: its criticality, and its errors."""
@@ -594,10 +601,15 @@ def effects(
     found = [
         Effect(column, float(c[k]), float(se[k]), fit.df, int(table.delayed[k]))
         if column.functions
-        else Effect(column, float(fit.c[k]), float(fit.se[k]), fit.df, 0)
+        else Effect(column, float(fit.c[k]), float(fit.se[k]), fit.df, _on(table, k))
         for k, column in enumerate(table.columns)
     ]
     return Effects(table, fit, found, cov)
+
+
+def _on(table: Table, k: int | np.intp) -> int:
+    """In how many slots an arm was on."""
+    return int(((table.x[:, k] > 0) & (table.age >= 0)).sum())
 
 
 def _without_sham(table: Table, fit: Fit, ratio: Floats) -> tuple[Floats, Floats]:
@@ -609,7 +621,8 @@ def _without_sham(table: Table, fit: Fit, ratio: Floats) -> tuple[Floats, Floats
     own = np.array([not column.functions for column in table.columns])
     sums = _sums(fit.delays, fit.bins, len(fit.b))
     shams = np.flatnonzero(own & np.isfinite(fit.c) & (fit.se > 0))
-    if not len(shams) or (np.abs(fit.c[shams]) > SHAM * fit.se[shams]).any():
+    bounds = np.array([sham_bound(_on(table, k)) for k in shams])
+    if not len(shams) or (np.abs(fit.c[shams]) > bounds * fit.se[shams]).any():
         return fit.c, fit.c_cov
     at = np.concatenate([shams + place * fit.delays for place in range(len(fit.bins))])
     at = at[np.diag(fit.cov)[at] > 0]

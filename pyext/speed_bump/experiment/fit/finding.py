@@ -68,6 +68,7 @@ class Verdict:
 
     ``slowdown`` is the largest part of its throughput that the program lost to the
     delays; ``cpu_share`` the part of the wanted CPU time that its threads had;
+    ``sham_alarms``: the sham, which delays nothing, certainly seems to cost something;
     ``shared``: other programs used so much of the CPUs that it had to be taken into
     account.
     """
@@ -75,6 +76,7 @@ class Verdict:
     findings: list[Finding]
     bills: list[Bill] = field(default_factory=list)
     sham: Interval | None = None
+    sham_alarms: bool = False
     cpu_share: float = math.nan
     delivered_share: float = math.nan
     diagnostics: Diagnostics | None = None

@@ -22,11 +22,9 @@ from speed_bump.experiment.fit.contention import (
     Contention,
     had_only,
 )
-from speed_bump.experiment.fit.effects import SHAM, Effect, Effects, effects
+from speed_bump.experiment.fit.effects import Effect, Effects, effects, sham_bound
 from speed_bump.experiment.fit.finding import Verdict
 from speed_bump.experiment.fit.interval import (
-    CONFIDENCE,
-    NORMAL,
     THRESHOLD,
     WHOLE,
     WIDEST,
@@ -115,22 +113,22 @@ class Number:
         return Interval(*(x / self.threads for x in some))
 
 
-def sham(found: Effects) -> Interval | None:
-    """The sham, all doses together."""
+def sham(found: Effects) -> tuple[Interval | None, bool]:
+    """The sham, all doses together, and whether it is not 0."""
     shams = found.of(())
     if not shams:
-        return None
+        return None, False
     weights = [1 / effect.se**2 for effect in shams]
     value = sum(w * e.c for w, e in zip(weights, shams, strict=True)) / sum(weights)
-    return around(value, 1 / math.sqrt(sum(weights)), shams[0].df)
+    error = 1 / math.sqrt(sum(weights))
+    slots = sum(effect.delayed for effect in shams)
+    interval = around(value, error, min(shams[0].df, slots - 1))
+    return interval, abs(value) > sham_bound(slots) * error
 
 
 def sham_costs(out: Verdict) -> float:
     """The apparent cost of the sham, of a delay; 0 if that can be chance."""
-    if out.sham is None:
-        return 0.0
-    error = out.sham.half / NORMAL.inv_cdf((1 + CONFIDENCE) / 2)
-    return abs(out.sham.value) if abs(out.sham.value) > SHAM * error > 0 else 0.0
+    return abs(out.sham.value) if out.sham and out.sham_alarms else 0.0
 
 
 def sham_says(out: Verdict) -> str:

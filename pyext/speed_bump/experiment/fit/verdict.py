@@ -152,7 +152,7 @@ def _numbers(
         device = effects(data, how.device)
         found, own = by_own_shares(record, data, found)
     out.bills = bills(found)
-    out.sham = sham(found)
+    out.sham, out.sham_alarms = sham(found)
     if final:
         out.diagnostics = diagnose(found, how.y)
         out.joints = joints(record)
