@@ -70,7 +70,8 @@ in_root() {
 	case $PWD/ in
 	"$repo"/* | "$cache"/*) place=$PWD ;;
 	esac
-	for variable in TERM CI "${!SPEED_BUMP_@}"; do
+	# QEMU_CPU is the CPU of programs of another architecture.
+	for variable in TERM CI QEMU_CPU "${!SPEED_BUMP_@}"; do
 		[[ -z ${!variable+set} ]] || environment+=("$variable=${!variable}")
 	done
 	# shellcheck disable=SC2016 # expanded by the inner shell
