@@ -171,11 +171,11 @@ else
   set {{long}}({words["result"]}) = -1
   if $old_number != -1 && $old_rax <= -512 && $old_rax >= -516
     # An interrupted system call is begun again.
-    set $rax = $old_number
+    {_write("rax", "$old_number")}
     set {{unsigned long}}({words["back"]}) = $old_pc - 2
   end
-  set $orig_rax = -1
-  set $pc = $page + {BEGIN}
+  {_write("orig_rax", -1)}
+  {_write("pc", f"$page + {BEGIN}")}
   tbreak *($page + {len(code) - LAST})
   continue
   if (unsigned long)$pc == $page + {len(code) - LAST}
@@ -195,15 +195,13 @@ end
 
 def _system_call(number: int, *args: int | str) -> str:
     """Commands for a system call at $entry, up to its end."""
-    sets = "".join(
-        f"set ${name} = {arg}\n" for name, arg in zip(ARGUMENTS, args, strict=False)
-    )
+    values = {"rax": number, **dict(zip(ARGUMENTS, args, strict=False))}
+    sets = "\n".join(_write(name, value) for name, value in values.items())
     return f"""
 set {{unsigned short}}$entry = 0x050f
-set $rax = {number}
 {sets}
-set $orig_rax = -1
-set $pc = $entry
+{_write("orig_rax", -1)}
+{_write("pc", "$entry")}
 tbreak *($entry + 2)
 continue
 set {{unsigned long}}$entry = $old_code
@@ -213,13 +211,24 @@ if (unsigned long)$pc == $entry + 2
 
 def _end_of_call() -> str:
     """Registers and the thread's place as they were."""
-    registers = "".join(f"  set ${name} = $old_{name}\n" for name in REGISTERS)
+    old = {name: f"$old_{name}" for name in REGISTERS}
+    old |= {"pc": "$old_pc", "orig_rax": "$old_number"}
+    registers = "\n".join(_write(name, value) for name, value in old.items())
     return f"""
 {registers}
-  set $pc = $old_pc
-  set $orig_rax = $old_number
 end
 """
+
+
+def _write(register: str, value: int | str) -> str:
+    """Commands that write a register of the thread itself.
+
+    Names of registers are those of the selected frame. When a write has changed where the
+    thread is, gdb selects the frame that is most like the one before, which after a stop
+    at the entry point is the outermost one, that of the program's start, if it can unwind
+    as far. Then the return address on the stack would be written.
+    """
+    return f"select-frame 0\nset ${register} = {value}"
 
 
 def _entry_point(pid: int) -> int:
