@@ -219,8 +219,8 @@ def _lldb(path: str, entry: Entry) -> tuple[list[str], dict[str, str]]:
         path, "--no-lldbinit", "--batch", *options,
         "-o", f"command script import {shlex.quote(IN_LLDB)}",
     ]  # fmt: skip
-    # Debian's lldb looks for its own Python package where it is not. It takes the standard
-    # library of the first python3 of its own version in PATH, which may be another's.
+    # Debian's lldb looks for its own Python package where it is not. It takes the
+    # standard library of the first python3 of its own version in PATH, whosever it is.
     beside = os.path.join(os.path.dirname(os.path.realpath(path)), "../lib")
     packages = glob.glob(f"{glob.escape(beside)}/python3*/*-packages")
     return command, {
