@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from attaching import WATCH, Start, programs, run, until
+from attaching import WATCH, Start, programs, run_by, until
 
 pytestmark = pytest.mark.skipif(shutil.which("gdb") is None, reason="there is no gdb")
 
@@ -63,10 +63,7 @@ def test_a_thread_that_waits_goes_on_and_returns(
     text = WAITS + PROGRAM.format(call=call)
     program = start(text, wait=False, SPEED_BUMP_ATTACH="0")
     until(lambda: b"off" in program.output.read_bytes())
-    done = run(
-        "run", "-t", "__main__:work", "-d", "20us", "--pid", str(program.pid),
-        "--for", "0.5s", "--attach", "debugger", "--json", "-",
-    )  # fmt: skip
+    done = run_by("debugger", program)
     assert program.process.poll() is None, program.output.read_bytes()[-200:]
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["targets"][0]["delayed"] > 0

@@ -28,6 +28,7 @@ from attaching import (
     check_grandchild,
     programs,
     run,
+    run_by,
     until,
 )
 from speed_bump import _core
@@ -58,24 +59,6 @@ def start_without_socket(start: Start, text: str) -> Running:
     program = start(text, wait=False, SPEED_BUMP_ATTACH="0")
     until(lambda: b"off" in program.output.read_bytes())
     return program
-
-
-def run_by(
-    way: str, program: Running, **environ: str
-) -> subprocess.CompletedProcess[str]:
-    """``run``; repeated if the machine is so busy that attaching takes too long."""
-    for _ in range(3):
-        done = run(
-            "run", "-t", "__main__:work", "-d", "20us", "--pid", str(program.pid),
-            "--for", "1s", "--attach", way, "--json", "-", **environ,
-        )  # fmt: skip
-        # The late agent of the last attempt may still be there.
-        if done.returncode == 0 or not any(
-            words in done.stderr for words in ("did not", "another tool", "try again")
-        ):
-            break
-        time.sleep(1)
-    return done
 
 
 @pytest.mark.parametrize(
