@@ -157,8 +157,8 @@ class Link:
             self._connection.sendall(data)
         except (BrokenPipeError, ConnectionResetError):
             raise AttachError(
-                f"process {self.pid} closed the connection: it has ended, or was too busy "
-                "to answer in time; try again"
+                f"process {self.pid} closed the connection: it has ended, or was too "
+                "busy to answer in time; try again"
             ) from None
         except OSError as error:
             raise AttachError(f"process {self.pid}: {error.strerror or error}") from None
