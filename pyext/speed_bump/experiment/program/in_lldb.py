@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from typing import Any
 
@@ -33,6 +34,8 @@ def __lldb_init_module(debugger: Any, _names: Any) -> None:
         if process is None:
             print("speed-bump: no safe place")
             return
+        # One that lldb has sent when it attached may come late, and would end a call.
+        process.GetUnixSignals().SetShouldStop(signal.SIGSTOP, False)
         try:
             thread = process.GetThreadByID(asked["pid"])
             print(f"speed-bump: entered {_enter(target, thread, asked)}")
