@@ -55,6 +55,20 @@ def start(tmp_path: Path, environ: dict[str, str]) -> Iterator[Start]:
         yield begin
 
 
+@pytest.fixture
+def lldbs(tmp_path: Path) -> str:
+    """A PATH with lldb and the system's Python, behind a broken one of any version."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/lldb").symlink_to(shutil.which("lldb") or "")
+    (tmp_path / "bin/python3").symlink_to("/usr/bin/python3")
+    for minor in range(8, 16):
+        (tmp_path / f"other/lib/python3.{minor}/lib-dynload").mkdir(parents=True)
+        (tmp_path / f"other/lib/python3.{minor}/os.py").touch()
+    (tmp_path / "other/bin").mkdir()
+    shutil.copy("/bin/false", tmp_path / "other/bin/python3")
+    return f"{tmp_path}/other/bin:{tmp_path}/bin"
+
+
 def start_without_socket(start: Start, text: str) -> Running:
     program = start(text, wait=False, SPEED_BUMP_ATTACH="0")
     until(lambda: b"off" in program.output.read_bytes())
@@ -169,6 +183,14 @@ def test_code_that_may_hold_a_lock_is_no_safe_place() -> None:
 
 
 IN_LIBRARY = WATCH + "_thread.start_new_thread(watch, ())\n" + SHAPES["in a library"]
+
+
+@with_lldb
+def test_lldb_finds_its_own_python(start: Start, lldbs: str) -> None:
+    program = start_without_socket(start, BUSY)
+    done = run_by("debugger", program, PATH=lldbs)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["targets"][0]["delayed"] > 0
 
 
 @with_lldb

@@ -181,7 +181,8 @@ struct speed_bump_batch {
  * @cost_ns:	what the breakpoints add to each call
  * @net_ns:	what of @cost_ns is a part of the delay that was asked for; 0 where durations
  *		are recorded
- * @over_ns:	what a delay adds to a call beyond its own length
+ * @over_ns:	what a delay adds to a call beyond its own length; with @net_ns at most
+ *		SPEED_BUMP_MAX_DELAY_NS
  *
  * With @delay_ppm, or with SPEED_BUMP_TARGET_RECORD, which excludes any delay and persistent
  * targets, the target is a function, and @offset is its first instruction: anywhere else the

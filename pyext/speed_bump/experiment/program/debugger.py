@@ -226,7 +226,10 @@ def _lldb(path: str, entry: Entry) -> tuple[list[str], dict[str, str]]:
     return command, {
         "SPEED_BUMP_ENTER": json.dumps(asked),
         "PYTHONPATH": os.pathsep.join(packages),
-        "PATH": os.pathsep.join([os.path.dirname(path), os.environ.get("PATH", "")]),
+        # An empty part would be the current directory.
+        "PATH": os.pathsep.join(
+            filter(None, [os.path.dirname(path), os.environ.get("PATH", "")])
+        ),
     }
 
 
