@@ -138,10 +138,19 @@ class Subject:
 
     def threads(self):
         """As many as are busy in Python all the time."""
-        threads = [threading.Thread(target=self.keep_adding) for _ in range(THREADS)]
+        # They begin together: on one CPU, starting a thread beside many busy ones can take
+        # minutes, as the new thread and this one must each get the GIL.
+        begin = threading.Event()
+
+        def wait_and_add():
+            begin.wait()
+            self.keep_adding()
+
+        threads = [threading.Thread(target=wait_and_add) for _ in range(THREADS)]
         for thread in threads:
             thread.start()
         self.ready()
+        begin.set()
         for thread in threads:
             thread.join()
 
