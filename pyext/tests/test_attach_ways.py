@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -158,7 +159,7 @@ def test_a_debugger_of_a_program_that_was_killed_is_not_waited_for(
     program = subprocess.Popen(["sleep", "1000"])
     threading.Timer(1.0, program.kill).start()
     entry = ways.Entry(
-        program.pid, "", str(tmp_path / "script"), [], [], (0, 0), (0, 0), 1
+        program.pid, "", str(tmp_path / "script"), [], [], (0, 0), (0, 0), 0, 1
     )
     with pytest.raises(AttachError, match="has ended"):
         debugger._debug("gdb", str(deaf), entry)
@@ -355,9 +356,13 @@ def test_all_ways_together_have_the_time_of_one(
     (tmp_path / "bin/gdb").symlink_to("/bin/true")
     monkeypatch.setenv("PATH", str(tmp_path / path))
     deadlines: list[float] = []
+    to_connect: list[float | None] = []
 
-    def refuse(_pid: int, _directory: str, until: float) -> ways.Link:
+    def refuse(
+        _pid: int, _directory: str, until: float, connect_s: float | None = None
+    ) -> ways.Link:
         deadlines.append(until)
+        to_connect.append(connect_s)
         raise ways.NotOffered("no")
 
     for way in attached.WAYS:
@@ -366,13 +371,38 @@ def test_all_ways_together_have_the_time_of_one(
     with pytest.raises(ways.AttachError, match="no; no; no"):
         attached.enter(os.getpid(), None, str(tmp_path))
     end = time.monotonic()
-    _, remote, debugger = deadlines
-    assert begin <= debugger - ways.PATIENCE_S <= end
+    assert len(set(deadlines)) == 1
+    assert begin <= deadlines[0] - ways.PATIENCE_S <= end
     # Where a debugger can follow, it must have time left.
-    assert (remote < debugger) == is_shared
+    assert to_connect == [None, attached.REMOTE_S if is_shared else None, None]
     with pytest.raises(ways.AttachError):
         attached.enter(os.getpid(), "remote", str(tmp_path))
     assert deadlines[-1] >= end + ways.PATIENCE_S
+    assert to_connect[-1] is None
+
+
+def test_what_has_connected_has_what_is_left_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ways, "PATIENCE_S", 10_000)
+    monkeypatch.setattr(ways, "MIN_PATIENCE_S", 0.1)
+    here, _there = socket.socketpair()
+    with pytest.raises(AttachError, match="did not answer"):
+        ways.Link(os.getpid(), "remote", here, time.monotonic())
+
+
+@with_gdb
+def test_the_search_for_a_safe_place_ends_in_time(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # All its time is spent where a lock of the allocator may be held.
+    monkeypatch.setattr(debugger, "_places", lambda _pid: ([], [], (0, 0)))
+    monkeypatch.setattr(debugger, "MIN_SEARCH_S", 1)
+    program = start(BUSY)
+    with pytest.raises(AttachError, match="never found in code"):
+        debugger.by_debugger(program.pid, str(tmp_path), time.monotonic() - 10_000)
+    with pytest.raises(AttachError, match="never found in code"):
+        debugger.by_debugger(program.pid, str(tmp_path), time.monotonic() + 3)
 
 
 def may_be_run_by_others(path: str) -> bool:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from speed_bump.experiment.program.debugger import by_debugger, has_debugger
 from speed_bump.experiment.program.inject import by_remote
@@ -30,8 +31,8 @@ from speed_bump.experiment.program.ways import (
 from speed_bump.link.visit import KEEPER
 from speed_bump.process import command_of
 
-# Each with the time, s of ``time.monotonic()``, until which the program may answer.
-WAYS: dict[str, Callable[[int, str, float], Link]] = {
+# Each with the time, s of ``time.monotonic()``, when the program should have answered.
+WAYS: dict[str, Callable[..., Link]] = {
     "socket": by_socket,
     "remote": by_remote,
     "debugger": by_debugger,
@@ -56,11 +57,11 @@ def enter(pid: int, way: str | None, directory: str) -> Link:
     refused: list[str] = []
     until = time.monotonic() + PATIENCE_S
     for name in [way] if way else WAYS:
-        time_s = PATIENCE_S
+        enter_by = WAYS[name]
         if name == "remote" and not way and has_debugger():
-            time_s = REMOTE_S
+            enter_by = partial(enter_by, connect_s=REMOTE_S)
         try:
-            return WAYS[name](pid, directory, min(until, time.monotonic() + time_s))
+            return enter_by(pid, directory, until)
         except NotOffered as error:
             refused.append(str(error))
     raise AttachError("; ".join(refused))

@@ -29,9 +29,10 @@ from speed_bump.experiment.program.ways import (
 )
 from speed_bump.process import command_of
 
-# The time in which a debugger looks for a safe place, whole seconds. With its start and
-# its end a refusal comes within PATIENCE_S.
-SEARCH_S = 4
+# A debugger stops looking for a safe place so long before the program should have
+# answered, so that a refusal comes in time; but it looks for this time at least.
+END_S = 0.5
+MIN_SEARCH_S = 2
 # For the calls in the program, after which a debugger is ended.
 DEBUGGER_S = 20.0
 # Libraries that allocate memory, or watch over it, or load others: their code may hold a
@@ -96,11 +97,14 @@ def by_debugger(pid: int, directory: str, until: float) -> Link:
 
     def enter(script: str) -> None:
         places = _places(pid)
-        search_s = min(max(int(until - time.monotonic()), 1), SEARCH_S)
-        entry = Entry(pid, found.extension, script, *places, _waits_at(pid), search_s)
-        _debug(name, path, entry)
+        waits_at = _waits_at(pid)
+        left_s = until - time.monotonic() - END_S
+        search = int(time.time() + left_s), MIN_SEARCH_S
+        _debug(
+            name, path, Entry(pid, found.extension, script, *places, waits_at, *search)
+        )
 
-    link = through(pid, "debugger", directory, found, enter, until)
+    link = through(pid, "debugger", directory, found, enter, until, until)
     if link is None:
         took_s = time.monotonic() - begin
         raise AttachError(
@@ -268,9 +272,9 @@ def _debug(name: str, path: str, entry: Entry) -> None:
         return
     if "no safe place" in said:
         raise AttachError(
-            f"process {entry.pid}: for {entry.search_s} s its main thread was never in "
-            "code that surely holds no lock of the allocator or of the loader; nothing "
-            "was changed there; try again"
+            f"process {entry.pid}: its main thread was never found in code that surely "
+            "holds no lock of the allocator or of the loader; nothing was changed there; "
+            "try again"
         )
     if _has_ended(entry.pid):
         raise AttachError(f"process {entry.pid} has ended, or is about to")

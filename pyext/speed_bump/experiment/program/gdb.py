@@ -65,8 +65,11 @@ def commands(entry: Entry) -> str:
     return f"""
 shell date +'set $now = %s' >'{clock}'
 source {clock}
-set $until = $now + {entry.search_s}
-set $half = $now + {(entry.search_s + 1) // 2}
+set $until = {entry.until}
+if $until < $now + {entry.min_search_s}
+  set $until = $now + {entry.min_search_s}
+end
+set $half = ($now + $until + 1) / 2
 set $same = 2
 set $last_pc = {entry.waits_at[0]}
 set $last_sp = {entry.waits_at[1]}

@@ -58,8 +58,9 @@ def _stopped_in_safe_place(debugger: Any, target: Any, asked: dict[str, Any]) ->
         if error.Fail():
             raise _Failed(f"not attached: {error.GetCString()}")
         if until is None:
-            until = time.monotonic() + asked["search_s"]
-            half = until - asked["search_s"] / 2
+            now = time.monotonic()
+            until = now + max(asked["until"] - time.time(), asked["min_search_s"])
+            half = (now + until) / 2
         frame = process.GetThreadByID(asked["pid"]).GetFrameAtIndex(0)
         here = frame.GetPC(), frame.GetSP()
         at_call = _is_at_call(process, here[0])

@@ -242,14 +242,17 @@ class Waiting:
             )
         give(pid, directory, self._why, self._path, self.script)
 
-    def accept(self, way: str, until: float) -> Link | None:
+    def accept(self, way: str, connect_until: float, until: float) -> Link | None:
         """Wait for the connection; None if there was none in time.
+
+        Args:
+            until: when one that has connected should have answered everything
 
         Raises:
             AttachError: the program connected and can't be attached to
         """
         self._socket.settimeout(0.1)
-        while time.monotonic() < until:
+        while time.monotonic() < connect_until:
             with open(self._why, encoding="utf-8") as file:
                 reason = file.read()
             if reason:
@@ -259,7 +262,7 @@ class Waiting:
             except TimeoutError:
                 continue
             if peer(connection)[0] == self._pid:
-                return Link(self._pid, way, connection)
+                return Link(self._pid, way, connection, until)
             connection.close()
         return None
 
@@ -279,6 +282,7 @@ def through(
     directory: str,
     found: Interpreter,
     do: Callable[[str], None],
+    connect_until: float,
     until: float,
     undo: Callable[[], None] = lambda: None,
 ) -> Link | None:
@@ -286,17 +290,19 @@ def through(
 
     Args:
         do: makes the program execute the file with that path
-        until: when to stop waiting, s of ``time.monotonic()``; later if ``do`` took long
+        connect_until: when to stop waiting for it, s of ``time.monotonic()``; later if
+            ``do`` took long
+        until: when it should have answered everything
         undo: the program is not to execute it any more
     """
     waiting = Waiting(pid, found, directory)
     try:
         do(waiting.script)
-        link = waiting.accept(way, max(until, time.monotonic() + ANSWER_S))
+        link = waiting.accept(way, max(connect_until, time.monotonic() + ANSWER_S), until)
         if link is None:
             # Before the file is removed, which the program may be about to open.
             undo()
-            link = waiting.accept(way, time.monotonic() + LATE_S)
+            link = waiting.accept(way, time.monotonic() + LATE_S, until)
         return link
     except AttachError:
         raise
@@ -310,12 +316,15 @@ def through(
 # ----------------------------------------------------------------------- remote
 
 
-def by_remote(pid: int, directory: str, until: float) -> Link:
+def by_remote(
+    pid: int, directory: str, until: float, connect_s: float | None = None
+) -> Link:
     """CPython's own interface, from 3.14 on (PEP 768).
 
     Args:
         directory: of the files; readable by the program's user
-        until: when it should have answered, s of ``time.monotonic()``
+        until: when it should have answered everything, s of ``time.monotonic()``
+        connect_s: the time in which it must connect; None: all there is
 
     Raises:
         NotOffered: the program is older, or has switched it off
@@ -334,7 +343,8 @@ def by_remote(pid: int, directory: str, until: float) -> Link:
             _remote_exec(pid, found, os.devnull)
 
     begin = time.monotonic()
-    link = through(pid, "remote", directory, found, ask, until, withdraw)
+    connect_until = until if connect_s is None else min(until, begin + connect_s)
+    link = through(pid, "remote", directory, found, ask, connect_until, until, withdraw)
     if link is None:
         raise NotOffered(
             f"process {pid} did not answer in {time.monotonic() - begin:.0f} s: its main "

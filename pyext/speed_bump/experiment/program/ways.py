@@ -19,8 +19,8 @@ from speed_bump.link.message import Closed, MessageError
 
 # A program that can be attached to answers in this time.
 PATIENCE_S = 5.0
-# What is left of it for its last answer.
-MIN_PATIENCE_S = 0.5
+# What is left of it at least for the answers of one that has connected.
+MIN_PATIENCE_S = 1.0
 # The ways in words; a process without Python is slowed by the kernel alone.
 BY = {
     "socket": "by its control socket",
@@ -48,7 +48,8 @@ class Entry:
             if the main thread is on its ``stack``, and never in the interpreter for long
         stack: an address range
         waits_at: instruction and stack of a main thread that waits in the kernel; else 0
-        search_s: how long to look for a safe place, whole seconds
+        until: when to stop looking for a safe place, s of ``time.time()``
+        min_search_s: it looks for so long at least
     """
 
     pid: int
@@ -58,7 +59,8 @@ class Entry:
     libraries: list[tuple[int, int]]
     stack: tuple[int, int]
     waits_at: tuple[int, int]
-    search_s: int
+    until: int
+    min_search_s: int
 
 
 class Link:
@@ -68,9 +70,12 @@ class Link:
         pid: in the tool's pid namespace
         way: the way in
         connection: to ``visit`` there; owned from now on
+        until: when it should have answered everything, s of ``time.monotonic()``
     """
 
-    def __init__(self, pid: int, way: str, connection: socket.socket) -> None:
+    def __init__(
+        self, pid: int, way: str, connection: socket.socket, until: float
+    ) -> None:
         """Receive its first message.
 
         Raises:
@@ -80,9 +85,9 @@ class Link:
         self.way = way
         self._connection = connection
         self._is_attached = False
-        # For both answers together.
-        self._patience_s = PATIENCE_S
         begin = time.monotonic()
+        # For both answers together.
+        self._patience_s = max(until - begin, MIN_PATIENCE_S)
         try:
             self._hear(message.HELLO)
         except BaseException:
@@ -187,8 +192,12 @@ class Link:
         return said
 
 
-def by_socket(pid: int, _directory: str = "", _until: float = 0.0) -> Link:
+def by_socket(pid: int, _directory: str = "", until: float | None = None) -> Link:
     """The control socket of a program that was started with SPEED_BUMP_ATTACH=1.
+
+    Args:
+        until: when it should have answered, s of ``time.monotonic()``; None: in
+            PATIENCE_S
 
     Raises:
         NotOffered: it has none
@@ -201,8 +210,10 @@ def by_socket(pid: int, _directory: str = "", _until: float = 0.0) -> Link:
             "its environment, and speed_bump installed in its Python"
         )
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    if until is None:
+        until = time.monotonic() + PATIENCE_S
     # Its queue may be full: then it is not serving what is there.
-    connection.settimeout(PATIENCE_S)
+    connection.settimeout(max(until - time.monotonic(), MIN_PATIENCE_S))
     try:
         connection.connect(path)
     except TimeoutError:
@@ -218,7 +229,7 @@ def by_socket(pid: int, _directory: str = "", _until: float = 0.0) -> Link:
     if there != pid or uid not in (os.geteuid(), owner(pid)):
         connection.close()
         raise AttachError(f"{path} is that of process {there} of user {uid}, not {pid}")
-    return Link(pid, "socket", connection)
+    return Link(pid, "socket", connection, until)
 
 
 def _silent(pid: int) -> str:
