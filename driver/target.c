@@ -264,7 +264,7 @@ static void renew_moved(struct work_struct *work)
 		if (err)
 			bump_stats_count_event(&t->stats, BUMP_UNARMED);
 		if (err)
-			pr_warn_ratelimited("speed_bump: no breakpoint in those who moved: %d\n",
+			pr_warn_ratelimited("speed_bump: no breakpoint in tasks that moved: %d\n",
 					    err);
 		list_add(&t->renewed, &list);
 		cond_resched();

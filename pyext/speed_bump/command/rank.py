@@ -568,9 +568,9 @@ def _look(
     if found.progress.is_open and not found.unit_name and found.goes_on:
         experiment.patience_s = 0
         live.event(
-            "no unit of work was found, and the program goes on: for "
-            f"{budget_s:.0f} s it is waited for to end, or to call progress() "
-            "(--progress names a unit)"
+            "no unit of work was found, and the program is still running: waiting up "
+            f"to {budget_s:.0f} s for it to end or to call progress() (--progress names "
+            "a unit)"
         )
     experiment.to_first_s = found.to_first_s
     header = experiment.record.header

@@ -276,7 +276,7 @@ def text(found: Report) -> str:
         "",
         "Half a 95% interval of each function's criticality, on this program:",
         shown,
-        "A run that finds more contention than this one sees less.",
+        "With more contention than was found here, intervals are wider.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -610,9 +610,9 @@ class Experiment:
             return 1
         if True in kinds:
             self.watcher.event(
-                "native functions are left out beside those of Python: they can't be "
-                "measured by rank; name them alone to have them delayed in all processes "
-                "at the same time"
+                "native functions are left out, because they can't be measured for each "
+                "rank; name no Python functions to have native ones delayed in all "
+                "processes at the same time"
             )
         if self.runs == 1:
             text = cluster.told(cluster.who(at_work))

@@ -120,7 +120,7 @@ class Leader:
         node = self.nodes.setdefault(name, Node(host))
         node.refused = self._refusal(setup)
         if node.refused:
-            self._once(f"{host}: {node.refused}; it goes on with its own plan")
+            self._once(f"{host}: {node.refused}; it continues with its own plan")
             return json.dumps({"refused": node.refused})
         now = time.monotonic()
         # Another attempt has other numbers.
@@ -154,7 +154,7 @@ class Leader:
         except (ValueError, TypeError, KeyError) as error:
             self._once(f"{self._path}: {error}; they are left out")
         if self.epochs:
-            self._once(f"goes on after {len(self.epochs)} epochs of an earlier leader")
+            self._once(f"continues after {len(self.epochs)} epochs of an earlier leader")
 
     def _refusal(self, setup: Setup) -> str:
         assert self.setup is not None
@@ -225,9 +225,9 @@ class Leader:
         for node in self.nodes.values():
             if self.is_late(node, now) and not self.is_final:
                 self._once(
-                    f"{node.host} was not heard for {LATE * self.lease_s:.0f} s; after "
-                    f"{self.lease_s:.0f} s its delays end, and nothing is decided "
-                    "without it"
+                    f"{node.host} has not been heard from for "
+                    f"{LATE * self.lease_s:.0f} s; after {self.lease_s:.0f} s its delays "
+                    "end, and nothing is decided without it"
                 )
 
     def is_late(self, node: Node, now: float) -> bool:

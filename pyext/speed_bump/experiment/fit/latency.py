@@ -928,6 +928,6 @@ def _warn(out: RequestLatency, kept: Kept, share: float) -> None:
     sham = out.sham
     if sham is not None and abs(sham.value) > SHAM * sham.half / 2:
         out.warnings.append(
-            f"nothing seems to add {human(abs(sham.value))}: something else than delays "
+            f"nothing seems to add {human(abs(sham.value))}: something other than delays "
             "is at work"
         )

@@ -138,8 +138,8 @@ def _confirmed(job: Job) -> str:
         )
     lines = "".join(f"<li>{escape(line)}</li>" for line in table.conclusions(job))
     return (
-        "<h2>Confirmed</h2><p class='soft'>The part of a delay that the step pays: on "
-        "all ranks, on these only, on all but these, with what waits and own work "
+        "<h2>Confirmed</h2><p class='soft'>The part of a delay that arrives in the step: "
+        "on all ranks, on these only, on all but these, with what waits and own work "
         "predict. Gain: of making a function faster on these ranks alone."
         "</p>" + _table(heads, rows) + (f"<ul>{lines}</ul>" if lines else "")
     )
