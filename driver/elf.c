@@ -103,7 +103,7 @@ struct elf {
 	char text[BUMP_ELF_MAX_SYMBOL + 4];
 };
 
-/* Is [offset, offset + size) inside of a whole of so many bytes? */
+/* Is [offset, offset + size) inside the @whole, a number of bytes? */
 static bool is_inside(u64 offset, u64 size, u64 whole)
 {
 	return offset <= whole && size <= whole - offset;

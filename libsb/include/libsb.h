@@ -324,7 +324,7 @@ struct sb_places;
  *
  * "util.c:42" is a line of a source file, by the debug data of the file or of its debug
  * file: every place where a statement on that line begins, in inlined copies too. The file
- * is named by its path or the end of it, with so much that it is one file's alone. Where
+ * is named by its path, or by an end of it that no other file has. Where
  * there are several places, "util.c:42@function" are those in that function's code, and
  * "util.c:42@function+0x10" or "util.c:42@0x1234" (an offset in the file) is one.
  * @return the places, free with sb_places_free(); NULL with ENOENT (no such
@@ -807,7 +807,7 @@ enum sb_hit_kind {
 /** The kind of a breakpoint at @p offset in the file. */
 SB_API enum sb_hit_kind sb_elf_hit_kind(const struct sb_elf *elf, uint64_t offset);
 /**
- * The cost of a hit of that kind beside its delay, ns: a call takes so much longer
+ * The cost of a hit of that kind besides its delay, ns: how much longer a call takes
  * because of the breakpoint alone. It is measured with a function of the library at the
  * first call, which takes some hundredths of a second and, meanwhile, a target of the
  * session.
@@ -918,9 +918,9 @@ SB_API uint64_t sb_target_list_counter(const struct sb_target_list *list, size_t
 /** Buckets of the histogram of overshoot. */
 #define SB_OVERSHOOT_BUCKETS 24
 /**
- * How many delays were longer than asked for by so much: bucket 0 is 0 to 1 ns, bucket b 2^b
- * to 2^(b+1) - 1 ns, the last all above. Delays that were cut are not among them. All are 0
- * without SB_FEATURE_HISTOGRAM.
+ * The number of delays whose overshoot is in this bucket: bucket 0 is 0 to 1 ns, bucket b
+ * is 2^b to 2^(b+1) - 1 ns, and the last one is all above. Delays that were cut are left
+ * out. All buckets are 0 without SB_FEATURE_HISTOGRAM.
  */
 SB_API uint64_t sb_target_list_overshoot(const struct sb_target_list *list, size_t i,
 					 size_t bucket);

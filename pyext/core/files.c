@@ -106,7 +106,7 @@ static struct kept *find_room(void)
 	return NULL;
 }
 
-/* A place for one more file of so many symbols; NULL: the files in use leave no room. */
+/* A place for a file with this many symbols; NULL: the files in use leave no room. */
 static struct kept *make_room(size_t symbols)
 {
 	const bool large = is_large(symbols);

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from speed_bump.experiment.runs.comparison import Comparison
 
 SAVE_EVERY_S = 10.0
-# The program is looked at for at most so long, where nothing was named.
+# A program is observed for at most a part of the budget plus a time in s.
 LOOK_PART, LOOK_S = 0.25, 10.0
 
 RANK_EPILOG = (
@@ -529,7 +529,7 @@ def _look(
     """Find targets, and a unit of work where none was named.
 
     Args:
-        python_s: Python came so long after the start in an earlier run
+        python_s: the time from the start until Python came, in an earlier run
     """
     from speed_bump.experiment import symbols
     from speed_bump.experiment.aim import aim

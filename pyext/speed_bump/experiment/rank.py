@@ -65,14 +65,16 @@ MIN_KNOWN_SLOTS = 3
 WHOLE_LOOKS, MAX_WHOLE_RUNS = 500, 5
 # Units of work that are its beginning, in the first run and in later ones.
 FIRST_UNITS, AGAIN_UNITS = 10, 5
-# What is said when it is seen: no unit of work for so long, and so many times as long as
-# the first one took in an earlier run; less of the CPUs than this.
+# A warning is given if there was no unit of work for this time in s plus this many times
+# what the first one took in an earlier run, or if the program had less than this share of
+# the CPU time that it wanted.
 DOUBT_S, LATE = 5.0, 3.0
 DOUBTFUL_SHARE = 0.6
-# For DOUBT_S, and so many units, no unit or no call of any function is seen, which is
-# looked at so often, in s.
+# A warning is given if no unit was seen for DOUBT_S and as long as this many units take,
+# or no call of any function for DOUBT_S and this many slots. The third number is the time
+# between two checks, in s.
 LATE_UNITS, IDLE_SLOTS, WATCH_S = 30, 8, 1.0
-# Or less of a unit's time is in all of them, where it was looked at so often.
+# Or if all functions together take less of a unit's time, after this many samples.
 IDLE_SHARE, MIN_LOOKS = 0.01, 300
 # A metric is observed for this time, or for a part of the budget if it changes seldom.
 LOOK_METRIC_S, LOOK_METRIC_PART = 1.0, 0.15
@@ -165,10 +167,10 @@ class Experiment:
         has_native: C functions are among the targets by the names that they give
         found: the targets were found, and not named
         order: the functions that were found, the best first; empty: they were named
-        room: how many of them there is time for, with so many units of work a second
+        room: how many of them there is time for, by units of work a second
         without_python: they are those of a program that was seen without Python
-        patience_s: the first unit of work is waited for so much longer than the budget
-        to_first_s: in an earlier run it came so long after the start
+        patience_s: how much longer than the budget the first unit of work is waited for
+        to_first_s: the time from the start to the first unit, in an earlier run
     """
 
     runner: Runner

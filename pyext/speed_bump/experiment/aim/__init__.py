@@ -197,7 +197,7 @@ def aim(
         budget_s: the time for measuring the candidates
         max_slowdown: the slowdown allowed while they are measured, as a part
         named: targets were named, and only the unit is looked for
-        python_s: the first Python process came so long after the start in an earlier run
+        python_s: the time from the start to the first Python process, in an earlier run
 
     Raises:
         RankError: nothing was found to measure, with the reason

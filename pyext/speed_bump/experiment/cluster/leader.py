@@ -23,19 +23,19 @@ from speed_bump.experiment.cluster.join import Effect, Job
 from speed_bump.experiment.cluster.plan import ATTEMPT, Setup
 from speed_bump.experiment.cluster.rows import Rows
 
-# A function is decided if its interval was narrow enough at so many looks, one after the
-# other, and it was delayed in so many steps.
+# A function is decided if its interval was narrow enough in this many successive
+# estimations, and the function was delayed in at least this many steps.
 LOOKS = 2
 MIN_DELAYED = 24
-# A look takes at most this part of the time.
+# Estimations take at most this part of the time.
 MAX_COST = 0.2
-# An epoch begins so much later than the newest step that is known: until then it has got
-# to all nodes, and the steps from there on are not begun.
+# An epoch begins this much later than the newest known step: by then it has reached all
+# nodes, and no node has begun the steps from there on.
 LEAD_S = 4.0
 MIN_LEAD = 4
-# With more, of all ranks, a look would take minutes and gigabytes.
+# With more rows, of all ranks, an estimation would take minutes and gigabytes.
 MAX_ROWS = 4_000_000
-# A node that was not heard for this part of the lease is named.
+# A node that has been silent for this part of the lease is named.
 LATE = 0.5
 
 
@@ -179,7 +179,7 @@ class Leader:
     # ------------------------------------------------------------------- what follows
 
     def due(self, is_last: bool = False) -> list[Rows] | None:
-        """The rows of all ranks, if there are new ones and it is time for a look.
+        """The rows of all ranks, if there are new ones and an estimation is due.
 
         Args:
             is_last: it is time
