@@ -769,7 +769,7 @@ static bool target_get(struct bump_target *t)
  * bump_target_find() - the target with an id
  * @id:		any number
  *
- * Return: the target, to be given back with bump_target_put(), or NULL.
+ * Return: the target with a reference, to be dropped with bump_target_put(), or NULL.
  */
 struct bump_target *bump_target_find(u64 id)
 {
@@ -789,7 +789,7 @@ struct bump_target *bump_target_find(u64 id)
  * bump_target_next() - the target with the next greater id
  * @after:	any number; 0 for the first target
  *
- * Return: the target, to be given back with bump_target_put(), or NULL.
+ * Return: the target with a reference, to be dropped with bump_target_put(), or NULL.
  */
 struct bump_target *bump_target_next(u64 after)
 {

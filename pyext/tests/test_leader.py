@@ -161,7 +161,7 @@ def test_a_worker_that_hangs_or_ends_is_replaced(tmp_path, monkeypatch):
 
 
 def some_rows(rank, first, count, held=((0, 0),), names=FUNCTIONS, setup=SETUP, off=()):
-    """Steps of one of two ranks; a step pays for m:f, and nothing for m:g."""
+    """Steps of one of two ranks; all of a delay of m:f arrives, and nothing of m:g."""
     number = np.arange(first, first + count)
     on = np.stack([plan.is_on(setup.seed, n, first, count) for n in names], axis=1)
     for k, name in enumerate(names):

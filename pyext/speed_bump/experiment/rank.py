@@ -514,7 +514,7 @@ class Experiment:
         reported = program.plan.ranks()
         run = Run(program, self.runs)
         if program.durations is not None:
-            # Nobody has read before: those that were lost are of no slot.
+            # This is the first read: requests that were lost before it belong to no slot.
             run.poll()
             self._lost_before = program.durations.lost
         if program.meter:

@@ -555,7 +555,7 @@ class Helper:
         members = self._members.values()
         with_number = {member.rank for member in members if member.rank >= 0}
         known = {member.pid for member in members}
-        # Ranks of which it is not known who started them: they ended too early.
+        # Ranks whose parent is not known: they ended too early.
         others = sum(
             not self._above.get(rank.pid)
             and rank.pid not in known

@@ -344,7 +344,7 @@ def _ranks(count: int) -> str:
 
 
 def _besides(these: Seen, those: Seen) -> str:
-    """The ranks of these that those do not have: numbers are given anew, places stay."""
+    """The ranks of these that those do not have: numbers are reassigned, places stay."""
 
     def place(rank: Rank) -> tuple[str, int]:
         return rank.host, rank.local if rank.local >= 0 else rank.rank
