@@ -61,7 +61,7 @@ struct segment {
 };
 
 /*
- * How well a symbol fits.  As for a linker, a plain name means its default
+ * How well a symbol fits.  As in a linker, a plain name means its default
  * version; where several functions have one name, a global one comes first.
  */
 #define FIT_NOT		0
@@ -345,7 +345,7 @@ static unsigned int fit_of_name(const struct elf *elf, size_t n)
 	       FIT_NAME : FIT_NOT;
 }
 
-/* In .dynsym it is in a table beside: @version is that table's entry. */
+/* The versions of .dynsym are in a table of their own: @version is the symbol's entry. */
 static unsigned int fit_of_version(const struct elf *elf, u16 version, int wanted_index)
 {
 	const struct wanted *w = &elf->wanted;

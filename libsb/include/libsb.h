@@ -607,8 +607,8 @@ struct sb_target_options {
 	/**
 	 * Delay each call at its return by this part of its own duration, in millionths
 	 * (1000000: twice as slow), instead of delay_ns; 0: delay_ns. The duration is
-	 * without the delays in it, and nested calls of what one call of sb_batch_add()
-	 * named count once. For functions only. Needs SB_FEATURE_PART.
+	 * without the delays in it, and nested calls of the functions that one
+	 * sb_batch_add() named count once. For functions only. Needs SB_FEATURE_PART.
 	 */
 	uint32_t delay_ppm;
 	/**

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The verb ``live``: the leader of a run of ``member --live``."""
+"""The command ``live``: the leader of a run of ``member --live``."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The verbs ``rank`` and ``sweep``: which functions matter, and how they respond."""
+"""The commands ``rank`` and ``sweep``: which functions matter, and how they respond."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def add(commands: Any) -> None:
 
 
 def _measuring(commands: Any, name: str, **texts: str) -> Any:
-    """A verb that measures functions: its parser, with all that these have in common."""
+    """The parser of a command that measures functions, with the options that all have."""
     parser = with_command(commands, name, **texts)
     what = parser.add_argument_group("what to measure")
     add_targets(what)

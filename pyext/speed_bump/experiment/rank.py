@@ -386,8 +386,10 @@ class Experiment:
         return False
 
     def _is_at_its_work(self, program: Workload) -> bool:
-        """Whether functions are called that were found at work: what is counted as a unit
-        may be called by imports, too. In doubt, after some time, it is.
+        """Whether enough of the functions are called that were found while it worked.
+
+        Imports may also call what is counted as a unit. After some time, the answer is
+        yes in any case.
         """
         if not self.found or self._done:
             return True
@@ -624,7 +626,7 @@ class Experiment:
     def _ended(self, program: Workload) -> Callable[[], bool]:
         def ended() -> bool:
             self._watch(program)
-            # Slots of time do not end any more if the metric is given up.
+            # Slots of time no longer end if the metric is given up.
             is_refused = bool(program.meter and program.meter.refused)
             return self._is_over() or is_refused or not program.is_running()
 
@@ -654,8 +656,8 @@ class Experiment:
         run.rule([name for name in self.record.functions if name in calls])
 
     def _without_time(self) -> frozenset[str]:
-        """The functions found for which there is no time: units of work take longer than
-        they did when it was looked at.
+        """The functions found for which there is no time, because units of work take
+        longer than they did during the search.
         """
         if self._left_out is not None:
             return self._left_out
@@ -834,8 +836,8 @@ class Experiment:
         self.watcher.now("counting calls and looking at the stacks, nothing is delayed")
         self._census(program, run, seconds, AGAIN_SLOTS if self.runs > 1 else 0)
         if self.runs == 1:
-            # Before slots have several units: the last of them could always be of one
-            # thread.
+            # Read before slots have several units: later, the last unit of each slot
+            # could always be that of one thread.
             self.record.side_by_side = run.side_by_side
         if self.runs == 1 and run.reporters > units:
             # Units that overlap must fall mostly in a slot and its successor.

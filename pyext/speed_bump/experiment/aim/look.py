@@ -329,7 +329,7 @@ def _first(windows: Sequence[Window], unit: str) -> int | None:
 
 
 def _are_alike(a: frozenset[str], b: frozenset[str]) -> bool:
-    """Whether two processes called the same functions, nearly."""
+    """Whether two processes called nearly the same functions."""
     return len(a & b) >= ALIKE_CALLS * len(a | b)
 
 

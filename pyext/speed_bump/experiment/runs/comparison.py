@@ -23,7 +23,7 @@ from speed_bump.experiment.show.table import LEFT, RIGHT, Ticker
 from speed_bump.experiment.symbols import short
 from speed_bump.statistics import FunctionStatistics
 
-# numpy is for verbs that compute numbers, not for each run of a program.
+# numpy is for commands that compute numbers, not for each run of a program.
 if TYPE_CHECKING:
     from speed_bump.experiment.fit.verdict import Finding, Verdict
     from speed_bump.experiment.record import Record, SelfTime

@@ -371,7 +371,7 @@ class _Axes:
         return self.height - self.bottom - part * (self.height - self.bottom - 14)
 
     def drawn(self, x_text: Any, y_text: Any, x_most: int, y_most: int) -> list[str]:
-        """Lines and numbers; what the numbers read is made by the two functions."""
+        """The lines and numbers of both axes; the two functions format the numbers."""
         parts = []
         for tick in nice_ticks(*self.y, y_most):
             y = self.at_y(tick)
@@ -667,9 +667,7 @@ def _noise(record: Record, verdict: Verdict, found: Effects | None) -> str:
         )
         parts.append(f"<polyline class='curve' points='{line}'/>")
     known = verdict.diagnostics
-    text = (
-        "The times of slots without the effects of delays, calls and slow changes."
-    )
+    text = "The times of slots without the effects of delays, calls and slow changes."
     if known is not None:
         white = (
             "the rest has no pattern"

@@ -66,7 +66,9 @@ def _number(interval: Interval | None) -> str:
 
 
 def _table(heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> str:
-    """A table. Cells are HTML, the first names the row; heads say if words are below."""
+    """A table of cells in HTML; the first cell of a row names it. A head says whether its
+    column is aligned to the left.
+    """
 
     def left(is_left: bool) -> str:
         return " class='left'" if is_left else ""
