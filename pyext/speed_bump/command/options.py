@@ -320,7 +320,7 @@ def delay(text: str | None) -> int | None:
     """The delay of -d, ns.
 
     Raises:
-        ConfigError: it is none
+        ConfigError: ``text`` is not a delay
     """
     if text is None:
         return None
@@ -336,7 +336,7 @@ def budget(text: str, option: str = "--budget") -> float:
     """The time of --budget or another option, s.
 
     Raises:
-        ConfigError: it is none
+        ConfigError: ``text`` is not such a time
     """
     # People think of it in seconds, minutes and hours.
     match = re.fullmatch(r"([0-9.]+)\s*(min|h|)", text)

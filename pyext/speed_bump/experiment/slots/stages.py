@@ -652,7 +652,7 @@ class Stages:
         return masks
 
     def _has_answers(self, record: Record, names: list[str]) -> bool:
-        """Whether no function is too noisy in the verdict, and no bill refuses the labels.
+        """Whether no function is too noisy in the verdict, and no bill refuses labels.
 
         If a bill does, delays are changed, because there is time left (``_heed()``). The
         verdict's intervals can be wider than those of an estimation during the
