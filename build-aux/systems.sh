@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2034,SC2154 # cache and others are of cache.sh; some are for those who source this
+# shellcheck disable=SC2034,SC2154 # cache and others are of cache.sh; some are for the scripts that source this
 #
 # Systems of Debian's releases to build packages in and to install them in. Each is made
 # once, kept, and never changed: work is done in a layer above it that is thrown away.

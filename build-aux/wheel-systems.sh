@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2034,SC2154 # cache and others are of cache.sh; some are for those who source this
+# shellcheck disable=SC2034,SC2154 # cache and others are of cache.sh; some are for the scripts that source this
 #
 # Systems for building and testing wheels: the libraries of Debian 11 (the sysroot),
 # CPythons that run with its C library, and systems of Debian 11, 12 and 13 without a

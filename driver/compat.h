@@ -18,7 +18,7 @@
 #include <linux/uprobes.h>
 
 #ifndef BUMP_HAS_UPROBES
-#error "what the kernel's interfaces look like could not be found out: see driver/interfaces"
+#error "the kernel's interfaces could not be determined: see driver/interfaces"
 #endif
 
 #ifdef BUMP_HAS_EXEC_STATE

@@ -61,7 +61,7 @@ struct segment {
 };
 
 /*
- * How well a symbol fits.  As for a linker, a plain name means its default
+ * How well a symbol fits.  As in a linker, a plain name means its default
  * version; where several functions have one name, a global one comes first.
  */
 #define FIT_NOT		0
@@ -103,7 +103,7 @@ struct elf {
 	char text[BUMP_ELF_MAX_SYMBOL + 4];
 };
 
-/* Is [offset, offset + size) inside of a whole of so many bytes? */
+/* Is [offset, offset + size) inside the @whole, a number of bytes? */
 static bool is_inside(u64 offset, u64 size, u64 whole)
 {
 	return offset <= whole && size <= whole - offset;
@@ -345,7 +345,7 @@ static unsigned int fit_of_name(const struct elf *elf, size_t n)
 	       FIT_NAME : FIT_NOT;
 }
 
-/* In .dynsym it is in a table beside: @version is that table's entry. */
+/* The versions of .dynsym are in a table of their own: @version is the symbol's entry. */
 static unsigned int fit_of_version(const struct elf *elf, u16 version, int wanted_index)
 {
 	const struct wanted *w = &elf->wanted;

@@ -229,7 +229,7 @@ static int read_lines(struct reader *r, char *buf, size_t count, loff_t skip, si
 		}
 		if (n > count - *done) {
 			if (*done) {
-				/* The next read begins with this line, formatted anew. */
+				/* The next read begins by formatting this line again. */
 				r->after = before;
 				r->len = 0;
 				r->used = 0;

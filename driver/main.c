@@ -21,18 +21,18 @@ MODULE_PARM_DESC(max_targets, "how many targets there may be (65536)");
 unsigned int bump_max_unprivileged_targets = 1024;
 module_param_named(max_unprivileged_targets, bump_max_unprivileged_targets, uint, 0644);
 MODULE_PARM_DESC(max_unprivileged_targets,
-		 "how many targets a user without capabilities may have (1024)");
+		 "largest number of targets of a user without capabilities (1024)");
 
 unsigned int bump_max_unprivileged_targets_per_file = 2048;
 module_param_named(max_unprivileged_targets_per_file,
 		   bump_max_unprivileged_targets_per_file, uint, 0644);
 MODULE_PARM_DESC(max_unprivileged_targets_per_file,
-		 "how many targets users without capabilities may have in one file (2048)");
+		 "largest number of targets of users without capabilities in one file (2048)");
 
 unsigned int bump_unprivileged_budget_ms = 1000;
 module_param_named(unprivileged_budget_ms, bump_unprivileged_budget_ms, uint, 0644);
 MODULE_PARM_DESC(unprivileged_budget_ms,
-		 "how long the delays of users without capabilities may hold up one hit (1000)");
+		 "longest time, in ms, of all delays of users without capabilities on one hit (1000)");
 
 /* Before 6.12 a delay holds a lock of the uprobe, which unrelated users would share. */
 static int unprivileged_set(const char *text, const struct kernel_param *param)
@@ -59,7 +59,7 @@ bool bump_unprivileged;
 module_param_cb(unprivileged, &unprivileged_ops, &bump_unprivileged, 0644);
 __MODULE_PARM_TYPE(unprivileged, "bool");
 MODULE_PARM_DESC(unprivileged,
-		 "may users without capabilities delay their own processes, where the device's permissions let them in (0)");
+		 "whether users without capabilities can delay their own processes, if the device's permissions allow it (0)");
 
 u64 bump_default_delay_ns = 1000;
 

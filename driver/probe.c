@@ -138,8 +138,8 @@ static int hit(struct uprobe_consumer *uc)
 DEFINE_UPROBE_HANDLER(hit)
 
 /*
- * target_hit() of a target that catches the ends of its calls.  Replaces @calls, those of the
- * task, and sets @catch, if it catches that of this one.
+ * target_hit() for a target that catches the ends of its calls.  If it catches the end of
+ * this call, replaces @calls, those of the task, and sets @catch.
  */
 static bool target_enter(struct bump_target *target, struct pt_regs *regs,
 			 struct bump_calls **calls, bool *catch)
@@ -191,7 +191,7 @@ static __always_inline bool target_catches(struct bump_target *target)
 }
 
 /*
- * hit() of a site that has ends.  Without any call of a function but that of the clock, few
+ * hit() for a site that has ends.  It calls no function except the clock's, so that few
  * registers are saved.
  */
 static int enter(struct uprobe_consumer *uc, struct pt_regs *regs)
@@ -265,10 +265,10 @@ static __always_inline bool target_returns(const struct bump_target *target,
 }
 
 /*
- * Runs in the task that returns from the function, may sleep, and is to be quick for a task
- * that is in no scope: of those too the kernel catches returns.  Calls can be under way when
- * their target, or the module, is removed: the kernel then returns from them without this
- * handler.  As in enter(), few registers are saved.
+ * Runs in the task that returns from the function, and may sleep.  Must be quick for a
+ * task that is in no scope, because the kernel catches its returns too.  Calls can be under
+ * way when their target, or the module, is removed: the kernel then returns from them
+ * without this handler.  As in enter(), few registers are saved.
  */
 static void leave(struct uprobe_consumer *uc, struct pt_regs *regs)
 {

@@ -253,7 +253,7 @@ static struct task_struct *get_task(const struct bump_session *session, pid_t nr
  * @session:	the target's
  * @name:	which
  *
- * Return: the scope, to be given back with bump_scope_put(), or an ERR_PTR.
+ * Return: the scope with a reference, to be dropped with bump_scope_put(), or an ERR_PTR.
  */
 struct bump_scope *bump_scope_get(const struct bump_session *session,
 				  const struct bump_scope_name *name)

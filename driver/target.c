@@ -264,7 +264,7 @@ static void renew_moved(struct work_struct *work)
 		if (err)
 			bump_stats_count_event(&t->stats, BUMP_UNARMED);
 		if (err)
-			pr_warn_ratelimited("speed_bump: no breakpoint in those who moved: %d\n",
+			pr_warn_ratelimited("speed_bump: no breakpoint in tasks that moved: %d\n",
 					    err);
 		list_add(&t->renewed, &list);
 		cond_resched();
@@ -769,7 +769,7 @@ static bool target_get(struct bump_target *t)
  * bump_target_find() - the target with an id
  * @id:		any number
  *
- * Return: the target, to be given back with bump_target_put(), or NULL.
+ * Return: the target with a reference, to be dropped with bump_target_put(), or NULL.
  */
 struct bump_target *bump_target_find(u64 id)
 {
@@ -789,7 +789,7 @@ struct bump_target *bump_target_find(u64 id)
  * bump_target_next() - the target with the next greater id
  * @after:	any number; 0 for the first target
  *
- * Return: the target, to be given back with bump_target_put(), or NULL.
+ * Return: the target with a reference, to be dropped with bump_target_put(), or NULL.
  */
 struct bump_target *bump_target_next(u64 after)
 {

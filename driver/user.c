@@ -48,7 +48,7 @@ static struct users_file *find_file(const struct inode *inode)
 	return NULL;
 }
 
-/* Returns the user, to be given back with bump_user_put(), or NULL. */
+/* Returns the user with a reference, to be dropped with bump_user_put(), or NULL. */
 struct bump_user *bump_user_get(kuid_t uid)
 {
 	struct bump_user *fresh = kzalloc(sizeof(*fresh), GFP_KERNEL_ACCOUNT);

@@ -566,7 +566,7 @@ TEST_F(returns, a_session_goes_while_calls_are_under_way)
 	EXPECT_EQ(let_go(self), 0);
 }
 
-/* Processes that fork inside of calls, while targets come and go. */
+/* Processes that fork inside calls, while targets come and go. */
 TEST_F(returns, a_storm_of_forks)
 {
 	__u64 end = sb_now() + 5 * SB_S;

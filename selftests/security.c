@@ -960,7 +960,7 @@ TEST_F(security, stuck_adds_are_not_in_the_way_of_the_privileged)
 	close(fd);
 	close(root);
 	if (!all_stuck)
-		SKIP(return, "this machine is too slow to have so many at once");
+		SKIP(return, "this machine is too slow to have that many at once");
 }
 
 /* The limit of a delay is lower for unprivileged users than for root. */

@@ -33,7 +33,7 @@ static void print_help(void)
 	     "PATH is a path or the name of a library or program. SYMBOL is a symbol, a glob, a\n"
 	     "demangled C++ or Rust name, SYMBOL+0x10, @0xOFFSET, FILE.c:FUNCTION, FILE.c:LINE,\n"
 	     "or PROVIDER:NAME (a static probe). All matches are added at once, or none.\n"
-	     "DELAY is a number with a unit (500, 10us, 1.5ms; at most 10s), or, with BPF, a\n"
+	     "DELAY is in nanoseconds (500) or has a unit (10us, 1.5ms; at most 10s), or is a\n"
 	     "percentage of the duration of each call (5%). The default is the delay that\n"
 	     "'sbctl delay' shows.\n"
 	     "\n"

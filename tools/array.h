@@ -8,8 +8,9 @@
 #include "message.h"
 
 /*
- * @array of @count elements of @size bytes, with room for one more; it has room for *@room. It
- * doubles when it is full. Ends the program if there is no memory.
+ * Returns @array, of @count elements of @size bytes, with room for one more. *@room is
+ * the number of elements that fit, which is doubled when it is used up. Ends the program
+ * if there is no memory.
  */
 static inline void *array_grow(void *array, size_t *room, size_t count, size_t size)
 {

@@ -55,7 +55,7 @@ static void print_help(void)
 	     "Options:\n"
 	     "  -d, --delay=DELAY   delay of targets without delay= (the module's default); a call\n"
 	     "                      takes longer by this in all. 5% is a percentage of the\n"
-	     "                      duration of each call (BPF)\n"
+	     "                      duration of each call\n"
 	     "      --gross         do not subtract the cost of the breakpoint from the delay\n"
 	     "  -T, --targets=FILE  targets from a file, one per line; '-' is standard input\n"
 	     "      --unsafe        accept targets where no instruction begins; the command\n"

@@ -77,7 +77,7 @@ def run(*command: str) -> dict[str, str]:
 
 
 def tries(pid: int) -> tuple[dict[str, str], dict[str, str]]:
-    """What each way says inside of the container, and outside."""
+    """What each way says inside the container, and outside."""
     inside = int(ways.status_of(pid)["NSpid"].split()[-1])
     tool = [sys.executable, "-c", TRY]
     enter = ["nsenter", "-t", str(pid), "--mount", "--pid", "--root", "--wd"]

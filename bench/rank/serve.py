@@ -54,7 +54,7 @@ def quick_headers(file, _class=http.client.HTTPMessage) -> email.message.Message
 
 
 def no_log(*_) -> None:
-    """Nobody reads it."""
+    """The log is not read."""
 
 
 def quick_end(self, request) -> None:

@@ -5,7 +5,7 @@
 definition, without speed-bump: whole runs with a small amount of CPU time added to each
 call of one function, in pairs with runs without it, in random order. The change of the
 time of a unit, divided by the added time per unit, is the criticality. The exit status is
-1 if the 95% interval lies outside of the values here.
+1 if the 95% interval lies outside the values here.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
 The front reads prompts from connections and answers them (asyncio). A batcher collects
 requests for up to ``--window`` ms, or until a batch is full, and pads them to one length.
 A pool of threads runs the model: products of matrices, with torch or numpy where one of
-them is there, else in Python. Usage is written by a thread of its own, for which nobody
-waits. Requests arrive at random, ``--rate`` a second, from another process that does not
-wait for answers.
+them is there, else in Python. Usage is written by a thread of its own, for which no
+request waits. Requests arrive at random, ``--rate`` a second, from another process that
+does not wait for answers.
 
 By construction
 

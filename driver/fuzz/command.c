@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* driver/command.c: any text; what is understood means the same when written anew. */
+/* driver/command.c: any text; an accepted command means the same when written out again. */
 #include <stdio.h>
 
 #include "../command.c"

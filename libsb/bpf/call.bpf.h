@@ -134,8 +134,9 @@ static __noinline bool is_tail_call(struct pt_regs *ctx)
 }
 
 /*
- * Returns of so many calls are being waited for, of all users of uprobes. Of others it is
- * assumed that they have half of them at most: reading it takes time in each call.
+ * The number of calls of this task whose return is being waited for, by all users of
+ * uprobes. Other users are assumed to have at most half of the room, because reading this
+ * in each call would take time.
  */
 static __always_inline __u32 caught_returns(void)
 {

@@ -324,7 +324,7 @@ struct sb_places;
  *
  * "util.c:42" is a line of a source file, by the debug data of the file or of its debug
  * file: every place where a statement on that line begins, in inlined copies too. The file
- * is named by its path or the end of it, with so much that it is one file's alone. Where
+ * is named by its path, or by an end of it that no other file has. Where
  * there are several places, "util.c:42@function" are those in that function's code, and
  * "util.c:42@function+0x10" or "util.c:42@0x1234" (an offset in the file) is one.
  * @return the places, free with sb_places_free(); NULL with ENOENT (no such
@@ -606,9 +606,9 @@ struct sb_target_options {
 	uint32_t flags; /**< SB_TARGET_* */
 	/**
 	 * Delay each call at its return by this part of its own duration, in millionths
-	 * (1000000: twice as slow), in the place of delay_ns; 0: delay_ns. The duration is
-	 * without the delays in it, and nested calls of what one call of sb_batch_add()
-	 * named count once. For functions only. Needs SB_FEATURE_PART.
+	 * (1000000: twice as slow), instead of delay_ns; 0: delay_ns. The duration is
+	 * without the delays in it, and nested calls of the functions that one
+	 * sb_batch_add() named count once. For functions only. Needs SB_FEATURE_PART.
 	 */
 	uint32_t delay_ppm;
 	/**
@@ -710,7 +710,7 @@ SB_API const char *sb_session_caveat(const struct sb_session *session, size_t in
 #define SB_FEATURE_WINDOW	(UINT64_C(1) << 5) /**< start and duration */
 #define SB_FEATURE_SLEEP	(UINT64_C(1) << 6) /**< SB_TARGET_SLEEP */
 #define SB_FEATURE_HISTOGRAM	(UINT64_C(1) << 7) /**< overshoot by size */
-#define SB_FEATURE_RESET	(UINT64_C(1) << 8) /**< statistics can begin anew */
+#define SB_FEATURE_RESET	(UINT64_C(1) << 8) /**< statistics can be reset */
 #define SB_FEATURE_UNPRIVILEGED (UINT64_C(1) << 9) /**< sessions without capabilities */
 #define SB_FEATURE_PLAN		(UINT64_C(1) << 10) /**< plans of experiments */
 #define SB_FEATURE_SEMAPHORE	(UINT64_C(1) << 11) /**< semaphores of static probes count */
@@ -739,7 +739,7 @@ SB_API int sb_session_clear(struct sb_session *session, bool persistent,
 
 /** Bits of sb_target_update.mask: what is new. All else stays as it is. */
 #define SB_UPDATE_DELAY	  (1U << 0) /**< delay_ns or delay_ppm, whichever it had */
-#define SB_UPDATE_EVERY	  (1U << 1) /**< every; counting begins anew */
+#define SB_UPDATE_EVERY	  (1U << 1) /**< every; counting starts again */
 #define SB_UPDATE_WINDOW  (1U << 2) /**< start_ns and duration_ns; both 0: no window */
 #define SB_UPDATE_ENABLED (1U << 3) /**< enabled */
 #define SB_UPDATE_MODE	  (1U << 4) /**< mode */
@@ -757,7 +757,7 @@ struct sb_target_update {
 	uint32_t enabled; /**< 0 or 1 */
 	/** SB_DELAY_SPIN or SB_DELAY_SLEEP: the target's own; no backend can change it yet */
 	uint32_t mode;
-	/** A part of the duration of each call, in millionths, in the place of delay_ns */
+	/** A part of the duration of each call, in millionths, instead of delay_ns */
 	uint32_t delay_ppm;
 	uint32_t reserved;
 };
@@ -769,11 +769,11 @@ struct sb_target_update {
  * @param failed (may be NULL) the index of the id that can't be changed
  * @return 0, or -1 with ENOENT (no such target), EINVAL (nothing or something unknown to
  *   change, or a setting that the mask does not name), ERANGE (delay over SB_MAX_DELAY_NS),
- *   EOPNOTSUPP (the backend can't: see sb_session_features(); or a time in the place of a part
- *   of the duration, or the other way round), EPERM, ENOMEM. After a failure all settings are
- *   as before; where every was changed and put back, counting begins anew. Statistics begin
- *   anew last, and can't be put back: of more targets than the backend takes at once, some
- *   before the one that failed may have begun anew
+ *   EOPNOTSUPP (the backend can't: see sb_session_features(); or a time instead of a part
+ *   of the duration, or the other way round), EPERM, ENOMEM. After a failure all settings
+ *   are as before; where every was changed and restored, counting starts again. Statistics
+ *   are reset last, because a reset can't be undone: with more targets than the backend
+ *   takes at once, some before the one that failed may have been reset
  */
 SB_API int sb_session_update(struct sb_session *session, const uint64_t *ids,
 			     size_t count, const struct sb_target_update *update,
@@ -807,7 +807,7 @@ enum sb_hit_kind {
 /** The kind of a breakpoint at @p offset in the file. */
 SB_API enum sb_hit_kind sb_elf_hit_kind(const struct sb_elf *elf, uint64_t offset);
 /**
- * The cost of a hit of that kind beside its delay, ns: a call takes so much longer
+ * The cost of a hit of that kind besides its delay, ns: how much longer a call takes
  * because of the breakpoint alone. It is measured with a function of the library at the
  * first call, which takes some hundredths of a second and, meanwhile, a target of the
  * session.
@@ -918,9 +918,9 @@ SB_API uint64_t sb_target_list_counter(const struct sb_target_list *list, size_t
 /** Buckets of the histogram of overshoot. */
 #define SB_OVERSHOOT_BUCKETS 24
 /**
- * How many delays were longer than asked for by so much: bucket 0 is 0 to 1 ns, bucket b 2^b
- * to 2^(b+1) - 1 ns, the last all above. Delays that were cut are not among them. All are 0
- * without SB_FEATURE_HISTOGRAM.
+ * The number of delays whose overshoot is in this bucket: bucket 0 is 0 to 1 ns, bucket b
+ * is 2^b to 2^(b+1) - 1 ns, and the last one is all above. Delays that were cut are left
+ * out. All buckets are 0 without SB_FEATURE_HISTOGRAM.
  */
 SB_API uint64_t sb_target_list_overshoot(const struct sb_target_list *list, size_t i,
 					 size_t bucket);

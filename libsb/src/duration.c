@@ -92,7 +92,7 @@ int sb_duration_format(uint64_t ns, char *buf, size_t size)
 	return snprintf(buf, size, "%" PRIu64 "ns", ns);
 }
 
-/* 1% is so many millionths. */
+/* millionths in 1% */
 #define PERCENT 10000
 
 int sb_percentage_parse(const char *text, uint32_t *ppm)

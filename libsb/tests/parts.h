@@ -5,16 +5,16 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Takes so long; returns how long it took. */
+/* Takes this long; returns how long it took. */
 uint64_t part_work(uint64_t ns);
 void part_empty(void);
-/* Nested calls, each of which takes so long; returns how long all took. */
+/* Nested calls, each of which takes this long; returns how long all took. */
 uint64_t part_nest(unsigned int depth, uint64_t ns);
 uint64_t part_odd(unsigned int depth, uint64_t ns);
 uint64_t part_even(unsigned int depth, uint64_t ns);
 /* So many nested calls. */
 void part_deep(unsigned int depth);
-/* So many nested calls, all left by longjmp() to @env. */
+/* This many nested calls, all left by longjmp() to @env. */
 void part_jump(unsigned int depth, void *env);
 /* Is left by longjmp() to @env, or else calls @inside. */
 void part_jump_or_call(void *env, void (*inside)(void *arg), void *arg);

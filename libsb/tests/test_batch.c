@@ -379,7 +379,7 @@ static void what_has_no_duration_is_refused(void **state)
 	assert_refused("libstdc++.so.6", "*find*", "--unsafe");
 }
 
-/* Programs that throw, for those who know what they do; names that match by the way. */
+/* --unsafe accepts files that throw; a glob leaves out functions without a duration. */
 static void what_has_one_is_taken(void **state)
 {
 	struct sb_target_options opts = { .sz = sizeof(opts),

@@ -27,7 +27,7 @@ static struct {
 	unsigned int updates, adds, removes, resets;
 	__u32 flags; /* of the last batch */
 	__u32 max_batch;
-	unsigned int answers; /* STATS fails after so many entries */
+	unsigned int answers; /* STATS fails after this many entries */
 	__u64 bad; /* an entry with this id fails; in ADD, with this offset */
 } module;
 

@@ -1014,7 +1014,7 @@ static void says_what_is_missing(void **state)
 			 0);
 	other = elf_opened(copy, err);
 	assert_not_found(other, "statics_inlined", ENOENT,
-			 "debugging information would tell", err);
+			 "debugging information would show it", err);
 	sb_elf_close(other);
 #endif
 	sb_elf_close(elf);

@@ -231,7 +231,7 @@ static void set_part(struct sb_session *session, uint64_t id, uint32_t ppm)
 	part_work(0);
 }
 
-/* Time outside of a call that is not inside; *@own is the time inside. */
+/* Time outside a call that is not inside; *@own is the time inside. */
 static double around(uint64_t ns, double *own)
 {
 	uint64_t begin = now();
@@ -416,7 +416,7 @@ static void durations_are_recorded(void **state)
 	assert_in_range(least, 98 * US, 200 * US);
 	assert_true(long_ones >= 10);
 	assert_true(max_ns >= 2 * MS);
-	/* What is outside of what the function itself sees is little. */
+	/* What is outside what the function itself sees is little. */
 	assert_in_range(sum_ns, own, own * 3 / 2);
 	assert_counts(session, id, (struct counts){ .calls = 60, .delayed = 60 });
 	/* Each call of a recursion has its own. */

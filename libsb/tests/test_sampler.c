@@ -393,7 +393,7 @@ static void a_program_in_a_container(void **state)
 
 	(void)state;
 	start_in_container("ratio", directory);
-	/* The directory is empty outside of the container. */
+	/* The directory is empty outside the container. */
 	for (int i = 0; i < MAX_RUNS && !sb_sampler_self_ns(sampler, two); i++)
 		run(sampler);
 	rmdir(directory);

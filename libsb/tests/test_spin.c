@@ -73,7 +73,7 @@ static void converts_without_overflow(void **state)
 
 		/* A tick may be as long as a microsecond. */
 		assert_true(off <= 1000 + ns / 1000000);
-		/* A delay of so many ticks is at least as long as requested. */
+		/* A delay of this many ticks is at least as long as requested. */
 		assert_true(back >= ns || ns > hour);
 	}
 	assert_true(sb_spin_ns_to_ticks(UINT64_MAX) >=

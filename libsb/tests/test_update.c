@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * sb_session_update(), best effort and statistics that begin anew, with the backend that is
+ * sb_session_update(), best effort and resets of statistics, with the backend that is
  * there: the driver in guests, BPF on the host.
  */
 #include "unit.h"
@@ -192,7 +192,7 @@ static void *call_often(void *running)
 	return NULL;
 }
 
-/* Each hit is in exactly one list, while statistics begin anew all the time. */
+/* Each hit is in exactly one list, while statistics are reset all the time. */
 static void no_hit_is_lost_by_that(void **state)
 {
 	struct sb_session *session = session_opened(err);
@@ -225,7 +225,7 @@ static void no_hit_is_lost_by_that(void **state)
 	sb_session_close(session);
 }
 
-/* Statistics begin anew when nothing can fail any more. */
+/* Statistics are reset when nothing can fail any more. */
 static void no_hit_is_lost_without_memory(void **state)
 {
 	struct sb_session *session = session_opened(err);

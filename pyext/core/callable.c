@@ -588,7 +588,8 @@ static struct place *place_new(struct places *places, const struct spot *spot,
 	place->argument = -1;
 	place->thunk = thunk_take(function_in(spot->kind, before), spot->where);
 	if (!place->thunk) {
-		refuse(reason, "%d C functions are slowed already, more can't be", THUNKS);
+		refuse(reason, "%d C functions are slowed already, and no more can be",
+		       THUNKS);
 		goto fail;
 	}
 	thunk_set_failure(place->thunk, fails_negative(spot));

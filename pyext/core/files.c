@@ -16,9 +16,10 @@
 
 /*
  * Limits on the files that are kept, and on the sum of their symbols, at some 300 bytes each.
- * Beyond a limit the file that was unused for longest is dropped. In a program with PyTorch,
- * functions of 20 files take time, and to read some of them again and again would take longer
- * than the program. Of files that exceed the limit alone, one is kept beside the others.
+ * Beyond a limit, the least recently used file is dropped. In a program with PyTorch,
+ * functions of 20 files take time, and reading some of them again and again would take
+ * longer than the program. One file that exceeds the limit by itself is kept beside the
+ * others.
  */
 #define MAX_KEPT    64
 #define MAX_SYMBOLS 2000000
@@ -106,7 +107,7 @@ static struct kept *find_room(void)
 	return NULL;
 }
 
-/* A place for one more file of so many symbols; NULL: the files in use leave no room. */
+/* A place for a file with this many symbols; NULL: the files in use leave no room. */
 static struct kept *make_room(size_t symbols)
 {
 	const bool large = is_large(symbols);

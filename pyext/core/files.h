@@ -22,8 +22,8 @@ PyObject *is_stepped(PyObject *module, PyObject *args);
 /* readable_names(path, offsets): the demangled name of what is at each, or None. */
 PyObject *readable_names(PyObject *module, PyObject *args);
 /*
- * keep_files(on, symbols=2_000_000): keep files that are read from now on, of about so many
- * symbols in all, or drop all of them.
+ * keep_files(on, symbols=2_000_000): keep files that are read from now on, with about
+ * this many symbols in all, or drop all of them.
  */
 PyObject *keep_files(PyObject *module, PyObject *args);
 

@@ -304,14 +304,15 @@ static PyMethodDef core_methods[] = {
 	{ "begin", (PyCFunction)(void (*)(void))begin, METH_FASTCALL,
 	  PyDoc_STR(
 		  "begin($module, name, key, /)\n--\n\n"
-		  "Say that something begins whose duration is wanted, until end().\n\n"
-		  "name is what --latency asks for; key, which is hashable, tells apart what\n"
-		  "is under way at the same time. It may end in another function or thread.\n"
-		  "What is begun again before its end is counted as not ended. Costs next to\n"
-		  "nothing where no durations are recorded. TypeError: key is not hashable.") },
+		  "Mark the beginning of a duration, which end() ends.\n\n"
+		  "--latency selects name; key, which is hashable, distinguishes what is\n"
+		  "under way at the same time. The end may be in another function or thread.\n"
+		  "A beginning that is repeated before its end is counted as not ended.\n"
+		  "Costs next to nothing where no durations are recorded. TypeError: key is\n"
+		  "not hashable.") },
 	{ "end", (PyCFunction)(void (*)(void))end, METH_FASTCALL,
 	  PyDoc_STR("end($module, name, key, /)\n--\n\n"
-		    "Say that what begin() began with this name and key is over.\n\n"
+		    "Mark the end of what begin() began with this name and key.\n\n"
 		    "An end that has no beginning is counted. TypeError: as begin().") },
 	{ "launched", plan_launched, METH_NOARGS, NULL },
 	{ "waited", waited, METH_O, NULL },
@@ -323,8 +324,8 @@ static PyMethodDef core_methods[] = {
 	{ "spin_delay_ns", spin_delay_ns, METH_O,
 	  PyDoc_STR("spin_delay_ns($module, ns, /)\n--\n\n"
 		    "Hold the CPU and the GIL for ns nanoseconds.\n\n"
-		    "Returns the nanoseconds it took. Of over 10 ms it runs the handlers "
-		    "of\nsignals meanwhile. ValueError: negative or over 10 s.") },
+		    "Returns the nanoseconds it took. During a delay of over 10 ms, signal "
+		    "handlers\nrun. ValueError: negative or over 10 s.") },
 	{ "clock_overhead_ns", clock_overhead_ns, METH_NOARGS, NULL },
 	{ "min_delay_ns", min_delay_ns, METH_NOARGS, NULL },
 	{ "clock_name", clock_name, METH_NOARGS, NULL },

@@ -445,12 +445,13 @@ static void take(struct callables *callables, struct name *name, const char *mod
 		break;
 	}
 	if (name->at_end) {
-		note_refused(callables, name, NULL,
-			     name->literal ?
-				     "the end of a function in C is not seen, so its delay "
-				     "is no percentage: write a time, such as delay=10us" :
-				     "functions in C are left out, as their ends are not "
-				     "seen: write a time for them, such as delay=10us");
+		note_refused(
+			callables, name, NULL,
+			name->literal ?
+				"the end of a function in C is not seen, so its delay "
+				"can't be a percentage: write a time, such as delay=10us" :
+				"functions in C are left out, as their ends are not "
+				"seen: write a time for them, such as delay=10us");
 		return;
 	}
 	switch (places_add(&callables->places, &spot, &place, reason)) {

@@ -331,7 +331,7 @@ static enum wait wait_of(pid_t pid, const char *text, uint64_t gil, uint64_t gil
 	if (!strncmp(text, "running", 7) ||
 	    sscanf(text, "%ld %llx %llx", &number, &args[0], &args[1]) < 1)
 		return RUNNING;
-	/* Off the CPU outside of a system call: a page is read in. */
+	/* Off the CPU outside a system call: a page is read in. */
 	return number < 0 ? DISK : wait_of_call(pid, number, args, gil, gil_size);
 }
 
@@ -563,8 +563,9 @@ static struct thread *find_thread(struct stacks_object *self, pid_t pid, pid_t t
 }
 
 /*
- * The kernel shows how long a thread waited for a CPU as soon as it has one. It waited in
- * the place of the look before: it was preempted about there, or woken up there.
+ * The kernel shows how long a thread waited for a CPU as soon as it has one. The wait
+ * counts for the place of the previous sample: the thread was preempted about there, or
+ * woken up there.
  */
 static void count_thread(struct stacks_object *self, struct thread *thread)
 {

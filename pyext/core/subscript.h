@@ -10,10 +10,10 @@
 #include "compat.h"
 
 /*
- * From now on no such instruction is specialised in this process, and none that has been
- * is used in this interpreter. Does nothing for versions without the problem. Called once
- * per interpreter. 1: done; 0: not possible now, because a tracer or another evaluator of
- * frames is installed; -1 with an exception.
+ * From now on, no such instruction is specialised in this process, and those specialised
+ * before are no longer used in this interpreter. Does nothing for versions without the
+ * problem. Called once per interpreter. 1: done; 0: not possible now, because a tracer or
+ * another evaluator of frames is installed; -1 with an exception.
  */
 int subscript_prepare(void);
 

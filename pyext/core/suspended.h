@@ -9,7 +9,7 @@
  * removed when a generator at that address runs for the first time, recorded or not, and also
  * when its first event is an exception that is thrown into it. One case is not covered: a
  * generator that starts where CPython reports no events, such as in a trace function, and
- * continues outside of it is taken for the previous generator at its address.
+ * continues outside it is taken for the previous generator at its address.
  */
 #ifndef CORE_SUSPENDED_H
 #define CORE_SUSPENDED_H

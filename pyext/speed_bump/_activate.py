@@ -71,7 +71,7 @@ def announce(config: Config) -> None:
 
 
 def delays(config: Config) -> str:
-    """The delays in force, such as "20.0 us each 5th call"."""
+    """The delays in force, such as "20.0 us every 5th call"."""
     found = control.in_force(config)
     parts = {(t.delay, t.every) for t in config.targets if t.delay_ppm}
     if not found and not parts:
@@ -86,7 +86,8 @@ def delays(config: Config) -> str:
         texts.append(f"{' or '.join(sorted({str(part) for part, _ in parts}))} of")
     every = {each for _, each in found}
     every |= {config.frequency if each is None else each for _, each in parts}
-    each = f"each {ordinal(every.pop()) if len(every) == 1 else ''}call"
+    nth = ordinal(every.pop()) if len(every) == 1 else ""
+    each = f"every {nth} call" if nth else "each call"
     return f"{' and '.join(texts)} {each}"
 
 
@@ -109,8 +110,12 @@ def summarize(pid: int) -> None:
 
 
 def ordinal(every: int) -> str:
-    """Such as "5th "; "" for 1."""
-    return f"{every}th " if every > 1 else ""
+    """Such as "5th"; "" for 1."""
+    if every == 1:
+        return ""
+    is_teen = every % 100 in {11, 12, 13}
+    ending = "th" if is_teen else {1: "st", 2: "nd", 3: "rd"}.get(every % 10, "th")
+    return f"{every}{ending}"
 
 
 def let_attach() -> None:

@@ -9,7 +9,7 @@ from typing_extensions import Buffer, Self
 from speed_bump.native import Probes
 
 # Records. At run time they are struct sequences, which are tuples; here they are not, so
-# that mypy refuses numbers in the place of names, and unpacking. docs of the fields:
+# that mypy refuses numbers instead of names, and unpacking. docs of the fields:
 # core/records.c, and help().
 
 @final

@@ -405,7 +405,7 @@ def _achievable(delay_ns: int, quiet: bool = False) -> int:
         every = -(-least // delay_ns)
         say(
             f"a delay of {delay_ns} ns is too short: the shortest is {least} ns, which "
-            f"is used. To slow by less, delay every {every}th call (frequency, "
+            f"is used. To slow by less, delay one call in {every} (frequency, "
             f"SPEED_BUMP_FREQUENCY or every={every})"
         )
     return least

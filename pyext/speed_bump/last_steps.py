@@ -22,7 +22,7 @@ ROOM = "SPEED_BUMP_ROOM"
 MEMBER = "member-"
 REQUEST = "ends-"
 HELPER = "helper"
-# A helper has the lowest priority. One that is held up for longer holds up nobody.
+# A helper has the lowest priority. If it takes longer than this, it is not waited for.
 LONGEST_S = 10.0
 PAUSE_S = 0.02
 

@@ -271,7 +271,7 @@ def test_the_report_has_the_account(tmp_path: Path) -> None:
     assert re.search(
         r"^waiting: sleep +90\.0%  time\.sleep, called from m:dev", shown, re.M
     )
-    assert "from 100 looks" in shown
+    assert "from 100 samples" in shown
     assert "concurrent.futures.thread:_worker (waiting: lock)" in " ".join(shown.split())
     assert "| waiting: sleep | 90.0% |" in text.markdown(record, found)
     numbers = schemas.read("report", dumps(text.as_json(record, found)))["account"]
@@ -478,7 +478,7 @@ def test_a_program_that_waits_for_its_device_is_told_so(tmp_path: Path) -> None:
     others = [(o["function"], o["awake"] < 0.1) for o in found["other_threads"]]
     assert others == [("threading:Event.wait", True)]
     assert sum(row["share"] for row in found["rows"]) == pytest.approx(1)
-    assert "looks at the stacks while" in " ".join(ranked.done.stdout.split())
+    assert "samples of the stacks while" in " ".join(ranked.done.stdout.split())
     assert b"asleep: sleep" in svg.read_bytes()
     # The same, later, from the file.
     for name in ("again.svg", "again.json", "again.pb.gz"):

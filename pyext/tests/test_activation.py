@@ -82,7 +82,7 @@ def test_the_start_line_says_the_delay_in_force(
     assert f", {human(raised)} each call" in start
     path = targets("__main__:work delay=7us every=5\n__main__:main delay=9us every=5\n")
     done = python(PROGRAM, SPEED_BUMP_TARGETS=path, SPEED_BUMP_DELAY_NS="20us")
-    assert ", 7.00 us to 9.00 us each 5th call" in done.stderr.splitlines()[0]
+    assert ", 7.00 us to 9.00 us every 5th call" in done.stderr.splitlines()[0]
 
 
 def test_quiet(python: Run, targets: Callable[[str], str]) -> None:

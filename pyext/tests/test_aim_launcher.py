@@ -119,7 +119,7 @@ def test_where_python_does_not_come_it_is_said_how_long_it_was_waited_for() -> N
     command = ["sh", "-c", "sleep 1000; exit 1"]
     with (
         Runner(command, show_output=False) as runner,
-        pytest.raises(RankError, match="it was waited for 5 s, and the program"),
+        pytest.raises(RankError, match="after 5 s of waiting, the program"),
     ):
         aim(runner, Progress(), 5.0, said.append, budget_s=5.0)
 

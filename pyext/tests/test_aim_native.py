@@ -225,7 +225,7 @@ def test_where_no_probe_can_be_had_that_is_said(
     found = aimed(library)
     assert "__main__:unit" in found.candidates
     assert not found.natives
-    assert "no candidates: not for you" in "\n".join(showing.lines(found))
+    assert "not candidates: not for you" in "\n".join(showing.lines(found))
 
 
 @pytest.mark.ranks_native
@@ -526,7 +526,7 @@ def test_what_concerns_all_ends_the_adding_at_once(
     assert FakeProbes.adds == 1
     assert (found.asked, found.left_out) == ({}, {})
     assert showing.lines(Aim(native_refused=found.refused))[1:] == [
-        "native functions are no candidates: no room: 65536 targets"
+        "native functions are not candidates: no room: 65536 targets"
     ]
 
 

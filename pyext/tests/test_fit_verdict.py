@@ -303,7 +303,7 @@ def test_a_thread_that_others_made_late_is_no_bottleneck():
         assert [f.while_busy for f in found.findings] == ["matters", ""]
         shown = " ".join(text.text(run.record, found).split())
         assert "matters while busy" in shown
-        assert "As long as the machine is so busy, look first at m:f0" in shown
+        assert "As long as the machine is this busy, look first at m:f0" in shown
         told = text.as_json(run.record, found)["findings"]
         assert {f["verdict"] for f in told} <= {"inconclusive", "hidden"}
         assert told[0]["verdict_while_busy"] == "matters"

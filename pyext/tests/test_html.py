@@ -28,7 +28,7 @@ needs_browser = pytest.mark.skipif(
 
 LONG = "a_package.of.many.modules.and_a_very_long_name.indeed:Outer.<locals>.Inner.method"
 
-# Elements that are wider than their container, outside of the window, or empty.
+# Elements that are wider than their container, outside the window, or empty.
 CUT_OFF = """
 (() => {
   const wide = %d, wrong = [];

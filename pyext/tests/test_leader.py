@@ -161,7 +161,7 @@ def test_a_worker_that_hangs_or_ends_is_replaced(tmp_path, monkeypatch):
 
 
 def some_rows(rank, first, count, held=((0, 0),), names=FUNCTIONS, setup=SETUP, off=()):
-    """Steps of one of two ranks; a step pays for m:f, and nothing for m:g."""
+    """Steps of one of two ranks; all of a delay of m:f arrives, and nothing of m:g."""
     number = np.arange(first, first + count)
     on = np.stack([plan.is_on(setup.seed, n, first, count) for n in names], axis=1)
     for k, name in enumerate(names):
@@ -292,7 +292,7 @@ def test_nothing_is_decided_while_a_rank_is_missing(tmp_path):
         assert looked(leader)
     assert leader.missing == (1,)
     assert not leader.epochs
-    assert "rank 1 has not come, and nothing is decided" in show.summary(leader)
+    assert "rank 1 has not joined, and nothing is decided" in show.summary(leader)
     for _ in range(LOOKS):
         second.work(300)
         both([second], leader)
@@ -385,7 +385,7 @@ def test_a_node_of_other_settings_is_named_and_not_followed(tmp_path):
     assert other.exchange(leader)["refused"] == "has --seed 8, the first node 7"
     other.exchange(leader)
     (line,) = leader.news
-    assert line.endswith("has --seed 8, the first node 7; it goes on with its own plan")
+    assert line.endswith("has --seed 8, the first node 7; it continues with its own plan")
     assert not leader.parts
     with pytest.raises(ValueError, match="not a message of a node"):
         leader.receive('{"file": 3}', b"")
@@ -401,7 +401,7 @@ def test_a_node_that_is_silent_is_named(tmp_path, monkeypatch):
     leader.due()
     leader.due()
     (line,) = leader.news
-    assert "was not heard for 15 s; after 30 s its delays end" in line
+    assert "has not been heard from for 15 s; after 30 s its delays end" in line
     assert not leader.is_idle(later)
     assert leader.is_idle(later + 20)
 

@@ -220,5 +220,5 @@ def test_the_bar_is_as_wide_as_the_interval() -> None:
     assert len(wide) == len(narrow) == len(live.bar(None))
     assert wide.count("━") > 3 * narrow.count("━") > 0
     assert live.bar(Interval(1.0, 0.99, 1.01), True).isascii()
-    # Values outside of the range are drawn at its ends.
+    # Values outside the range are drawn at its ends.
     assert len(live.bar(Interval(7.0, 5.0, 9.0))) == len(wide)

@@ -146,7 +146,7 @@ def test_a_member_whose_program_has_no_speed_bump_is_named(tmp_path):
     found = written(tmp_path)
     assert found["warnings"][0] == (
         f"rank 1 on {NODE} is a member and reported no step: is speed-bump installed for "
-        "the Python of its program, and does that get to --progress?"
+        "the Python of its program, and does it reach --progress?"
     )
     assert not any("left nothing here" in line for line in found["warnings"])
     # That of rank 0 is not lost, and the places of the others are known as before.
@@ -567,7 +567,7 @@ def test_a_gain_that_is_not_known_is_not_called_nothing(tmp_path):
     found.confirmed = [dataclasses.replace(found.confirmed[0], gain=wide)]
     assert showing.conclusions(found) == [
         "rank 0-1: not known whether making a function faster there gains anything "
-        "(m:f0 0.50 ± 0.45); more steps tell"
+        "(m:f0 0.50 ± 0.45); more steps would tell"
     ]
 
 

@@ -294,7 +294,7 @@ def test_a_metric_that_a_started_server_lacks_is_said_with_the_nearest(tmp_path)
         assert "app_order_queue" not in line
     # The metric may appear with the first request.
     assert "warning: waiting" in doubt and "; put a load on the server" in doubt
-    assert re.search(r"; it was waited for 1\d s: put a load on the server, or", last)
+    assert re.search(r"; gave up after 1\d s: put a load on the server, or", last)
 
 
 def test_a_metric_that_comes_with_the_first_request_is_waited_for(serve, tmp_path):
@@ -323,7 +323,7 @@ def test_a_server_that_never_answers_was_waited_for_so_long(tmp_path):
     )  # fmt: skip
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert "does not answer (Connection refused); it was waited for " in last
+    assert "does not answer (Connection refused); gave up after " in last
     assert last.endswith(" s: give more --budget")
 
 

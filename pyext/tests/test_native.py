@@ -490,7 +490,7 @@ def test_how_long_native_calls_take(tmp_path: Path) -> None:
     assert (python["requests"], usleep["requests"], never["requests"]) == (30, 30, 0)
     assert 2_000_000 <= usleep["p50_ns"] < 20_000_000
     assert usleep["p99_ns"] >= 19_800_000
-    # Each is inside of the other.
+    # Each is inside the other.
     assert usleep["mean_ns"] <= python["mean_ns"] * 1.01
     assert usleep["mean_ns"] >= python["mean_ns"] * 0.8
     assert usleep["kind"] == "functions"

@@ -243,7 +243,7 @@ def test_generators_and_coroutines_are_timed_while_they_run(python: Run) -> None
         "    print(name, calls, delayed == calls, asked < 10 * 20_000_000)\n"
     )
     assert done.stderr == ""
-    # 3.13 and later end a generator that is suspended outside of any block without
+    # 3.13 and later end a generator that is suspended outside any block without
     # running it.
     assert done.stdout.splitlines() == [
         "0 caught",

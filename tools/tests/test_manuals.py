@@ -203,8 +203,9 @@ def test_the_register_is_described_as_a_whole() -> None:
     }
     flat = re.sub(r"\s+", " ", text)
     assert (
-        f"{bounds['MAX_SHOWN_BY_ONE']} tables, {bounds['MAX_READ_OF_ONE']} MB of them "
-        f"and {bounds['MAX_KEPT_OF_ONE']} MB of functions of one process; "
-        f"{bounds['MAX_SHOWN']:,} tables, {bounds['MAX_READ'] // 1024} GB and "
-        f"{bounds['MAX_KEPT']} MB of all"
+        f"From one process it reads at most {bounds['MAX_SHOWN_BY_ONE']} tables, "
+        f"{bounds['MAX_READ_OF_ONE']} MB of their memory and "
+        f"{bounds['MAX_KEPT_OF_ONE']} MB of functions; "
+        f"from all processes together at most {bounds['MAX_SHOWN']:,} "
+        f"tables, {bounds['MAX_READ'] // 1024} GB and {bounds['MAX_KEPT']} MB"
     ) in flat

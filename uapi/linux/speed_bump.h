@@ -194,7 +194,7 @@ struct speed_bump_batch {
  * was added is not seen.
  *
  * Errors: EBADF (fd), EACCES (not open for reading), EINVAL (not a regular
- * file, offset outside of it or where no instruction can begin, unknown flag or
+ * file, offset outside it or where no instruction can begin, unknown flag or
  * scope), ERANGE (delay), ESRCH (no
  * such process), EEXIST (same file, offset, scope and owner), ENOSPC
  * (max_targets, or what an unprivileged user may have), ENAMETOOLONG (label),

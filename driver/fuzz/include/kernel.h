@@ -54,7 +54,7 @@ struct file {
 
 static inline ssize_t kernel_read(struct file *file, void *to, size_t size, loff_t *pos)
 {
-	/* Whoever reads beyond the end has not looked at it. */
+	/* The callers check the size, and never read beyond the end. */
 	if (*pos < 0 || *pos > file->size || size > file->size - *pos)
 		abort();
 	memcpy(to, file->data + *pos, size);

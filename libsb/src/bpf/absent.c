@@ -8,7 +8,7 @@
 struct sb_backend *sb_bpf_open(struct sb_error *err)
 {
 	sb_error_set(err, ENOSYS,
-		     "libsb was built without the BPF backend: build it anew with libbpf, "
+		     "libsb was built without the BPF backend: build it again with libbpf, "
 		     "clang and bpftool installed");
 	return NULL;
 }

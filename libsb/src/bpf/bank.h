@@ -80,7 +80,7 @@ struct sb_bpf_bank_options {
 	bool persistent;
 	bool has_ends;
 	bool has_events;
-	uint32_t records; /* durations of so many targets */
+	uint32_t records; /* number of targets whose durations are recorded */
 	uint32_t capacity;
 	size_t label_room;
 };

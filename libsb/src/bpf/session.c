@@ -68,7 +68,7 @@ static const char *bpf_caveat(const struct sb_backend *backend, size_t index)
 	static const char *const caveats[] = {
 		"unless it is for one thread, a target puts its breakpoint into every "
 		"process that uses the file: those outside its scope are not delayed, "
-		"but pay for each call",
+		"but each of their calls takes the time of the breakpoint",
 		"children of a process one thread of which is delayed keep its "
 		"breakpoints",
 		"what is removed keeps its breakpoint until all that was added with it "

@@ -728,7 +728,7 @@ static struct sb_site_table *open_table(const struct sb_control *control,
 	int fd = open_shown(control, process->table, O_RDWR, &file, &by), seals, code;
 
 	if (fd < 0 && errno == ESRCH) {
-		sb_error_set(err, ESRCH, "process %d has ended, or has no delays any more",
+		sb_error_set(err, ESRCH, "process %d has ended, or no longer has delays",
 			     process->pid);
 		return NULL;
 	}

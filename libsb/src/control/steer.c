@@ -18,7 +18,7 @@
 #include "site/hit.h"
 #include "spin.h"
 
-/* All calls read the new plan of a slot that is so far ahead. */
+/* If a slot is this far ahead, all calls read its new plan. */
 #define MARGIN 2U
 #define SLOTS  SPEED_BUMP_PLAN_SLOTS
 #define CELLS  SPEED_BUMP_PLAN_CELLS
@@ -764,7 +764,8 @@ static struct reading *open_rank(struct sb_plan *plan, uint32_t index, uint64_t 
 			return NULL;
 		}
 		/*
-		 * Earlier counts belong to no slot; the ends of slots reach back so far.
+		 * Earlier counts belong to no slot: the ends of slots are kept for
+		 * PLAN_RANK_ENDS slots.
 		 */
 		reading->next = number < PLAN_RANK_ENDS ? 0 : number - PLAN_RANK_ENDS + 1;
 		plan->ranks[index] = reading;

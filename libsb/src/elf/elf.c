@@ -54,7 +54,7 @@ static int not_elf(const char *path, const unsigned char *head, size_t n,
 	if (n >= 6 && !memcmp(head, "/* GNU", 6))
 		return sb_error_set(err, ENOEXEC,
 				    "%s: a linker script, not an ELF file: name the "
-				    "library that it speaks of",
+				    "library that it refers to",
 				    path);
 	return sb_error_set(err, ENOEXEC, "%s: not an ELF file", path);
 }

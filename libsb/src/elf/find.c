@@ -511,8 +511,8 @@ static void explain_absence(const struct sb_elf *elf, bool is_unknown, char *buf
 	buf[0] = '\0';
 	if (elf->damaged_table)
 		snprintf(buf, size,
-			 " (its symbol table is damaged: install the file anew, or give "
-			 "an offset: @0x...)");
+			 " (its symbol table is damaged: reinstall the file, or give an "
+			 "offset: @0x...)");
 	else if (elf->debug_problem)
 		snprintf(buf, size, " (%s)", elf->debug_problem);
 	else if (elf->stripped && elf->debug_link)
@@ -523,10 +523,10 @@ static void explain_absence(const struct sb_elf *elf, bool is_unknown, char *buf
 	else if (elf->stripped)
 		snprintf(buf, size,
 			 " (the file is stripped; its debug symbols, if installed, are "
-			 "looked at too)");
+			 "searched too)");
 	else if (is_unknown)
 		snprintf(buf, size,
-			 " (if it was inlined, debugging information would tell: build with "
+			 " (if it was inlined, debugging information would show it: build with "
 			 "-g, or install the file's debug symbols)");
 }
 
@@ -618,10 +618,9 @@ static int check_boundary(struct sb_elf *elf, const char *text,
 	if (place->kind == SB_SYMBOL_LINE && boundary == SB_BOUNDARY_INSIDE)
 		return sb_error_set(
 			err, EINVAL,
-			"%s: '%s' begins at @0x%" PRIx64
-			", says the debug data, but that is in "
-			"the middle of an instruction: install the debug symbols of this very "
-			"build %s",
+			"%s: according to the debug data, '%s' begins at @0x%" PRIx64
+			", but that is in the middle of an instruction: install the debug "
+			"symbols of this very build %s",
 			elf->path, text, place->offset, unsafe);
 	if (place->kind == SB_SYMBOL_LINE)
 		return 0;
@@ -638,8 +637,8 @@ static int check_boundary(struct sb_elf *elf, const char *text,
 	case SB_BOUNDARY_UNKNOWN:
 		return sb_error_set(
 			err, EINVAL,
-			"%s: '%s': where instructions begin there is not known, for there "
-			"is none, or an unknown one, before it at @0x%" PRIx64
+			"%s: '%s': it is not known where instructions begin there, because "
+			"there is none, or an unknown one, before it at @0x%" PRIx64
 			": a breakpoint in the middle of one crashes the program %s",
 			elf->path, text, before, unsafe);
 	case SB_BOUNDARY_INSIDE:

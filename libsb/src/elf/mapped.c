@@ -320,7 +320,7 @@ static int open_found(const struct search *search, struct sb_error *err)
 				    strerror(errno));
 	return sb_error_set(err, ESTALE,
 			    "%s was replaced or deleted since process %d mapped it: only root "
-			    "(CAP_CHECKPOINT_RESTORE) can open what it has",
+			    "(CAP_CHECKPOINT_RESTORE) can open the mapped file",
 			    found->path, pid);
 }
 

@@ -98,8 +98,8 @@ static int check_cgroup(int fd, struct sb_error *err)
 	n = readlink(link, path, sizeof(path) - 1);
 	return sb_error_set(
 		err, EINVAL,
-		"%s is not a cgroup of version 2%s: such are directories below a "
-		"mount of type cgroup2, mostly /sys/fs/cgroup",
+		"%s is not a cgroup of version 2%s: those are directories below a "
+		"mount of type cgroup2, usually /sys/fs/cgroup",
 		n > 0 ? path : "the scope",
 		fs.f_type == CGROUP_SUPER_MAGIC ? " (it is one of version 1)" : "");
 }

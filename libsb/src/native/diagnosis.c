@@ -433,13 +433,13 @@ static void check_signature(struct sb_diagnosis *d)
 	locked = strstr(lockdown, "[integrity]") || strstr(lockdown, "[confidentiality]");
 	if (!locked && enforce[0] != 'Y') {
 		check(d, "signature", true,
-		      "the kernel takes modules without a signature");
+		      "the kernel accepts modules without a signature");
 		return;
 	}
 	if (is_signed(path_of(d, buf, "%s", d->module))) {
 		known = has_key(d);
 		check(d, "signature", known,
-		      "the kernel wants one (%s) and the module has one; %s",
+		      "the kernel requires one (%s) and the module has one; %s",
 		      locked ? "lockdown" : "sig_enforce",
 		      known ? "its key must be enrolled" : "its key is not enrolled");
 		if (!known)
@@ -448,7 +448,8 @@ static void check_signature(struct sb_diagnosis *d)
 				"module was signed with");
 		return;
 	}
-	check(d, "signature", false, "the kernel wants one (%s) and the module has none",
+	check(d, "signature", false,
+	      "the kernel requires one (%s) and the module has none",
 	      locked ? "lockdown, as with Secure Boot" : "sig_enforce");
 	find_dkms(d);
 	/* DKMS signs modules if it has openssl to create a key. */
@@ -476,7 +477,7 @@ static void check_device(struct sb_diagnosis *d)
 		verdict(d, SB_MODULE_NO_PERMISSION,
 			"in a container: give it the device "
 			"(--device /dev/" SB_MODULE_NAME ")\n"
-			"else see that /dev is a devtmpfs or that udev runs",
+			"otherwise make sure that /dev is a devtmpfs or that udev runs",
 			"the module is loaded, but there is no /dev/" SB_MODULE_NAME);
 		return;
 	}

@@ -679,7 +679,7 @@ static void explain_open(struct sb_error *err, const char *device)
 	case ENODEV:
 	case ENXIO:
 		sb_error_set(err, errno,
-			     "%s is not there, the module is not loaded: run 'sbctl load' "
+			     "%s does not exist, the module is not loaded: run 'sbctl load' "
 			     "as root ('sbctl doctor' says more)",
 			     device);
 		break;

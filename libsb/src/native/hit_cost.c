@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * The cost of a hit beside its delay: the exception, the handler, and the instruction
+ * The cost of a hit besides its delay: the exception, the handler, and the instruction
  * that the kernel emulates or single-steps. It depends on the machine, above all on
  * whether it is a virtual one, and on the backend, so it is measured with functions of
  * libsb.

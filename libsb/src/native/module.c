@@ -36,7 +36,7 @@ static int wait_for_device(struct sb_error *err)
 	return sb_error_set(err, ENODEV,
 			    "the module is loaded but " DEVICE
 			    " does not appear: is /dev a "
-			    "devtmpfs, or does udev run?");
+			    "devtmpfs, or is udev running?");
 }
 
 static int explain_diagnosis(struct sb_error *err, int code)

@@ -26,7 +26,7 @@ int sb_part_place(struct sb_elf *elf, const struct sb_place *place, const char *
 		return 1;
 	return sb_error_set(err, EINVAL,
 			    "%s: '%s' %s: name a function that returns, or write a time such "
-			    "as 10us in the place of a percentage",
+			    "as 10us instead of a percentage",
 			    sb_elf_path(elf), place->name, why);
 }
 
@@ -40,7 +40,7 @@ int sb_part_check_file(struct sb_elf *elf, const char *text, struct sb_error *er
 		err, EINVAL,
 		"%s: '%s': the file has code that works with %s; where they pass a "
 		"function whose return is caught, for a percentage or its duration, "
-		"the program ends (sbctl's --unsafe takes it all the same)",
+		"the program ends (sbctl's --unsafe accepts it anyway)",
 		sb_elf_path(elf), text, what);
 }
 

@@ -381,8 +381,8 @@ struct sb_target_list *sb_session_read_list(struct sb_session *session, unsigned
 		return list;
 	if (errno == EPERM || errno == EACCES)
 		sb_error_set(err, errno,
-			     "not allowed to see what persistent targets and other sessions "
-			     "there are: run as root%s",
+			     "not allowed to list persistent targets and other sessions: run "
+			     "as root%s",
 			     backend->ops->to_see_others);
 	else
 		sb_error_set(err, errno, "can't read the targets: %s", strerror(errno));

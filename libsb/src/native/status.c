@@ -17,7 +17,7 @@ struct sb_status *sb_session_status(struct sb_session *session, struct sb_error 
 		return status;
 	if (errno == EPERM || errno == EACCES)
 		sb_error_set(err, errno,
-			     "not allowed to see what targets and sessions there are: run as "
+			     "not allowed to see targets and sessions of others: run as "
 			     "root%s",
 			     backend->ops->to_see_others);
 	else

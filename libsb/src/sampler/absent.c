@@ -8,7 +8,7 @@
 struct sb_sampler *sb_sampler_new(struct sb_error *err)
 {
 	sb_error_set(err, ENOSYS,
-		     "libsb was built without libdw: build it anew with its headers "
+		     "libsb was built without libdw: build it again with its headers "
 		     "installed (Debian: libdw-dev; Fedora: elfutils-devel)");
 	return NULL;
 }

@@ -1095,7 +1095,7 @@ static int look(struct run *run, uint64_t ns)
 	while (!run->sampler->stopped && now < run->begin_ns + ns) {
 		uint64_t left_ms = (run->begin_ns + ns - now) / 1000000 + 1;
 
-		/* A clock starts anew: repeated too often, it would never tick. */
+		/* This restarts a clock: repeated too often, it would never tick. */
 		if (now - jittered_ns >= JITTER_NS) {
 			sb_recorder_jitter(run->recorder);
 			jittered_ns = now;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Parts of a call that libsb needs outside of the hot path. */
+/* Parts of a call that libsb needs outside the hot path. */
 #ifndef SB_SITE_HIT_H
 #define SB_SITE_HIT_H
 

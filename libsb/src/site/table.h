@@ -201,7 +201,7 @@ int sb_site_table_give_plan(struct sb_site_table *table, int fd);
 /* The table in the file @fd, which the caller closes; @path is for @err. */
 struct sb_site_table *sb_site_table_open_fd(int fd, const char *path, bool may_be_planned,
 					    struct sb_error *err);
-/* The layout of a table with so many sites, with or without a plan and latencies. */
+/* The layout of a table for a number of sites, with or without a plan and latencies. */
 struct site_layout {
 	size_t targets, functions, names, slots, size;
 	size_t plan, planned, rings, ranks; /* 0 without a plan */

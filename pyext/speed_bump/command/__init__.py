@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""The verbs of the command ``speed-bump``."""
+"""The commands of ``speed-bump``."""

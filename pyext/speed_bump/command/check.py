@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The verb ``check``: what can be measured on this machine, and how soon."""
+"""The command ``check``: what can be measured on this machine, and how soon."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
     add_progress(what)
     add_time(parser, "8s", "measure for about this long")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    # As for the other verbs, but optional.
+    # As for the other commands, but optional.
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(perform=check)
 

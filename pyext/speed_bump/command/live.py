@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The verb ``live``: the leader of a run of ``member --live``."""
+"""The command ``live``: the leader of a run of ``member --live``."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def add(commands: Any) -> None:
         "--lease",
         default="30s",
         metavar="TIME",
-        help="when the nodes have not heard of the leader for so long, the delays end "
-        "(30s)",
+        help="end the delays when the nodes have not heard from the leader for this "
+        "time (30s)",
     )
     parser.add_argument(
         "--host",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The verb ``member``, which goes in front of the program on every rank of a job."""
+"""The command ``member``, which goes in front of the program on every rank of a job."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Options that several verbs have, and what they mean."""
+"""Options that several commands have, and what they mean."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def write(path: str | None, text: str) -> None:
 
 
 def with_command(commands: Any, name: str, **texts: str) -> Any:
-    """The parser of a verb that runs CMD."""
+    """The parser of a command that runs CMD."""
     parser = commands.add_parser(
         name,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -297,10 +297,10 @@ def is_part(text: str | None) -> bool:
 
 
 def with_part(target: Target, text: str) -> Target:
-    """The target with such a -d where it names no delay.
+    """The target, with a percentage of -d if it has no delay of its own.
 
     Raises:
-        ConfigError: it is none, or the target has no duration
+        ConfigError: ``text`` is not a percentage, or the target has no duration
     """
     if target.delay is not None:
         return target
@@ -308,7 +308,7 @@ def with_part(target: Target, text: str) -> Target:
 
 
 def _check_lines(targets: Iterable[Target], command: Sequence[str]) -> None:
-    """So far as it can be seen before the command runs."""
+    """Refuse lines on which no statement begins, as far as that is known before a run."""
     wanted = [target for target in targets if target.source_line]
     if wanted:
         words = command[1:] if command[:1] == ["--"] else command
@@ -320,7 +320,7 @@ def delay(text: str | None) -> int | None:
     """The delay of -d, ns.
 
     Raises:
-        ConfigError: it is none
+        ConfigError: ``text`` is not a delay
     """
     if text is None:
         return None
@@ -336,7 +336,7 @@ def budget(text: str, option: str = "--budget") -> float:
     """The time of --budget or another option, s.
 
     Raises:
-        ConfigError: it is none
+        ConfigError: ``text`` is not such a time
     """
     # People think of it in seconds, minutes and hours.
     match = re.fullmatch(r"([0-9.]+)\s*(min|h|)", text)

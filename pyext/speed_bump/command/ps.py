@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The verb ``ps``: what is slowed on this machine."""
+"""The command ``ps``: what is slowed on this machine."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The verbs ``rank`` and ``sweep``: which functions matter, and how they respond."""
+"""The commands ``rank`` and ``sweep``: which functions matter, and how they respond."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from speed_bump.experiment.runs.comparison import Comparison
 
 SAVE_EVERY_S = 10.0
-# The program is looked at for at most so long, where nothing was named.
+# A program is observed for at most a part of the budget plus a time in s.
 LOOK_PART, LOOK_S = 0.25, 10.0
 
 RANK_EPILOG = (
@@ -107,7 +107,7 @@ def add(commands: Any) -> None:
 
 
 def _measuring(commands: Any, name: str, **texts: str) -> Any:
-    """A verb that measures functions: its parser, with all that these have in common."""
+    """The parser of a command that measures functions, with the options that all have."""
     parser = with_command(commands, name, **texts)
     what = parser.add_argument_group("what to measure")
     add_targets(what)
@@ -529,7 +529,7 @@ def _look(
     """Find targets, and a unit of work where none was named.
 
     Args:
-        python_s: Python came so long after the start in an earlier run
+        python_s: the time from the start until Python came, in an earlier run
     """
     from speed_bump.experiment import symbols
     from speed_bump.experiment.aim import aim
@@ -568,9 +568,9 @@ def _look(
     if found.progress.is_open and not found.unit_name and found.goes_on:
         experiment.patience_s = 0
         live.event(
-            "no unit of work was found, and the program goes on: for "
-            f"{budget_s:.0f} s it is waited for to end, or to call progress() "
-            "(--progress names a unit)"
+            "no unit of work was found, and the program is still running: waiting up "
+            f"to {budget_s:.0f} s for it to end or to call progress() (--progress names "
+            "a unit)"
         )
     experiment.to_first_s = found.to_first_s
     header = experiment.record.header

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The verbs ``report`` and ``compare``, which show records."""
+"""The commands ``report`` and ``compare``, which show records."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The verb ``run``: a command with functions slowed, once or in turns without."""
+"""The command ``run``: a command with functions slowed, once or in turns without."""
 
 from __future__ import annotations
 

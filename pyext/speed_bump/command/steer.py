@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The verb ``set``: change delays in running programs."""
+"""The command ``set``: change delays in running programs."""
 
 from __future__ import annotations
 

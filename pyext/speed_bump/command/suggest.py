@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The verb ``suggest``: candidates for targets and for the unit of work."""
+"""The command ``suggest``: candidates for targets and for the unit of work."""
 
 from __future__ import annotations
 

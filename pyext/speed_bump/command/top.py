@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The verb ``top``: a live table of what is slowed, with a switch for each target."""
+"""The command ``top``: a live table of what is slowed, with a switch for each target."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ FUNCTION = "__main__:work"
 # Parts of a slot: the dose of the known answer, and the dose of the table.
 DOSE = 0.1
 USUAL_DOSE = 0.3
-# The criticality of the known answer may be off by so much: a unit is slightly more than
-# the function.
+# The criticality of the known answer may be off by this much: a unit is slightly more
+# than the function.
 CLOSE = 0.03
 SPINS = 200
 SPIN_LENGTHS_NS = (1_000, 10_000, 100_000)
@@ -276,7 +276,7 @@ def text(found: Report) -> str:
         "",
         "Half a 95% interval of each function's criticality, on this program:",
         shown,
-        "A run that finds more contention than this one sees less.",
+        "With more contention than was found here, intervals are wider.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -145,7 +145,7 @@ def merge(who: Sequence[Rank], parts: Sequence[Step], behind: int) -> Merged:
 
     Args:
         who: the rank of each part
-        behind: a rank that is so many slots behind the others is left out from then on
+        behind: a rank that is this many slots behind the others is left out from then on
     """
     width = parts[0].calls.shape[1] if parts else 0
     ends = [int(part.number[-1]) if len(part.number) else -1 for part in parts]

@@ -154,7 +154,7 @@ def unended(name: str, until: str) -> str:
     if name.startswith("native:"):
         return (
             f"{name}: its calls were left without a return that is seen: by longjmp(), "
-            "by the end of their thread, or inside of 64 others"
+            "by the end of their thread, or inside 64 others"
         )
     ended = "has ended" if until == "yet" else "ended"
     return f"{name}: a request began, and none {ended} {until}"

@@ -65,14 +65,16 @@ MIN_KNOWN_SLOTS = 3
 WHOLE_LOOKS, MAX_WHOLE_RUNS = 500, 5
 # Units of work that are its beginning, in the first run and in later ones.
 FIRST_UNITS, AGAIN_UNITS = 10, 5
-# What is said when it is seen: no unit of work for so long, and so many times as long as
-# the first one took in an earlier run; less of the CPUs than this.
+# A warning is given if there was no unit of work for this time in s plus this many times
+# what the first one took in an earlier run, or if the program had less than this share of
+# the CPU time that it wanted.
 DOUBT_S, LATE = 5.0, 3.0
 DOUBTFUL_SHARE = 0.6
-# For DOUBT_S, and so many units, no unit or no call of any function is seen, which is
-# looked at so often, in s.
+# A warning is given if no unit was seen for DOUBT_S and as long as this many units take,
+# or no call of any function for DOUBT_S and this many slots. The third number is the time
+# between two checks, in s.
 LATE_UNITS, IDLE_SLOTS, WATCH_S = 30, 8, 1.0
-# Or less of a unit's time is in all of them, where it was looked at so often.
+# Or if all functions together take less of a unit's time, after this many samples.
 IDLE_SHARE, MIN_LOOKS = 0.01, 300
 # A metric is observed for this time, or for a part of the budget if it changes seldom.
 LOOK_METRIC_S, LOOK_METRIC_PART = 1.0, 0.15
@@ -165,10 +167,10 @@ class Experiment:
         has_native: C functions are among the targets by the names that they give
         found: the targets were found, and not named
         order: the functions that were found, the best first; empty: they were named
-        room: how many of them there is time for, with so many units of work a second
+        room: how many of them there is time for, by units of work a second
         without_python: they are those of a program that was seen without Python
-        patience_s: the first unit of work is waited for so much longer than the budget
-        to_first_s: in an earlier run it came so long after the start
+        patience_s: how much longer than the budget the first unit of work is waited for
+        to_first_s: the time from the start to the first unit, in an earlier run
     """
 
     runner: Runner
@@ -384,8 +386,10 @@ class Experiment:
         return False
 
     def _is_at_its_work(self, program: Workload) -> bool:
-        """Whether functions are called that were found at work: what is counted as a unit
-        may be called by imports, too. In doubt, after some time, it is.
+        """Whether enough of the functions are called that were found while it worked.
+
+        Imports may also call what is counted as a unit. After some time, the answer is
+        yes in any case.
         """
         if not self.found or self._done:
             return True
@@ -512,7 +516,7 @@ class Experiment:
         reported = program.plan.ranks()
         run = Run(program, self.runs)
         if program.durations is not None:
-            # Nobody has read before: those that were lost are of no slot.
+            # This is the first read: requests that were lost before it belong to no slot.
             run.poll()
             self._lost_before = program.durations.lost
         if program.meter:
@@ -610,9 +614,9 @@ class Experiment:
             return 1
         if True in kinds:
             self.watcher.event(
-                "native functions are left out beside those of Python: they can't be "
-                "measured by rank; name them alone to have them delayed in all processes "
-                "at the same time"
+                "native functions are left out, because they can't be measured for each "
+                "rank; name no Python functions to have native ones delayed in all "
+                "processes at the same time"
             )
         if self.runs == 1:
             text = cluster.told(cluster.who(at_work))
@@ -622,7 +626,7 @@ class Experiment:
     def _ended(self, program: Workload) -> Callable[[], bool]:
         def ended() -> bool:
             self._watch(program)
-            # Slots of time do not end any more if the metric is given up.
+            # Slots of time no longer end if the metric is given up.
             is_refused = bool(program.meter and program.meter.refused)
             return self._is_over() or is_refused or not program.is_running()
 
@@ -652,8 +656,8 @@ class Experiment:
         run.rule([name for name in self.record.functions if name in calls])
 
     def _without_time(self) -> frozenset[str]:
-        """The functions found for which there is no time: units of work take longer than
-        they did when it was looked at.
+        """The functions found for which there is no time, because units of work take
+        longer than they did during the search.
         """
         if self._left_out is not None:
             return self._left_out
@@ -832,8 +836,8 @@ class Experiment:
         self.watcher.now("counting calls and looking at the stacks, nothing is delayed")
         self._census(program, run, seconds, AGAIN_SLOTS if self.runs > 1 else 0)
         if self.runs == 1:
-            # Before slots have several units: the last of them could always be of one
-            # thread.
+            # Read before slots have several units: later, the last unit of each slot
+            # could always be that of one thread.
             self.record.side_by_side = run.side_by_side
         if self.runs == 1 and run.reporters > units:
             # Units that overlap must fall mostly in a slot and its successor.

@@ -77,7 +77,7 @@ class Block:
         one: at most one arm is on at a time; else each has a coin of its own
         doses: of each level the delay a slot that is aimed at, in parts of the undelayed
             slot, of an arm that is on
-        coins: so many of the last arms are functions that are called seldom: each has a
+        coins: how many of the last arms are functions that are called seldom: each has a
             coin of its own in each slot, whatever ``one`` and ``holds`` say
         stretches: of a pedestal, lengths in slots of its parts, from the highest pedestal
             down; the first part begins with the slots in which buffers run empty
@@ -195,7 +195,7 @@ class SelfTime:
     asleep: float = 0.0
 
     def over(self, count: int) -> SelfTime:
-        """The mean of so many ranks."""
+        """The number of ranks of which this is the mean."""
         n = max(int(count), 1)
         return SelfTime(self.share / n, self.looks, self.queued / n, self.asleep / n)
 

@@ -37,7 +37,7 @@ HURRY_S = 0.0005
 KEEPER = ".keeper"
 # A tool sends two files, or none.
 MAX_FILES = 2
-# So many connections may be refused before a line says so.
+# This many refused connections are reported in one line.
 MAX_REFUSED = 32
 
 _lock = _thread.allocate_lock()

@@ -197,7 +197,7 @@ def aim(
         budget_s: the time for measuring the candidates
         max_slowdown: the slowdown allowed while they are measured, as a part
         named: targets were named, and only the unit is looked for
-        python_s: the first Python process came so long after the start in an earlier run
+        python_s: the time from the start to the first Python process, in an earlier run
 
     Raises:
         RankError: nothing was found to measure, with the reason
@@ -244,8 +244,8 @@ def aim(
     why = why_nobody_reported(runner.command)
     if looked.goes_on:
         why += (
-            f"; it was waited for {limit_s:.0f} s, and the program goes on: give a "
-            "longer --budget if Python comes later"
+            f"; after {limit_s:.0f} s of waiting, the program is still running: give a "
+            "longer --budget if it starts Python later"
         )
     raise RankError(why)
 
@@ -416,7 +416,7 @@ def _file_of_running(pid: int) -> str:
     """
     if tree(pid)[1:]:
         raise RankError(
-            f"process {pid} is no Python, but some below it are: use --pid-tree {pid}"
+            f"process {pid} runs no Python, but some below it do: use --pid-tree {pid}"
         )
     path = os.path.realpath(f"/proc/{pid}/exe")
     try:
@@ -426,8 +426,8 @@ def _file_of_running(pid: int) -> str:
         is_here = False
     if not is_here:
         raise RankError(
-            f"process {pid} is no Python, and its file {path} can't be read here, or is "
-            "another one there: name functions with --native"
+            f"process {pid} runs no Python, and its file {path} can't be read here, or "
+            "is a different one there: name functions with --native"
         )
     return path
 

@@ -25,9 +25,10 @@ NO_PYTHON_S = 3.0
 # this part of this time is taken for machine code at once.
 SURE_S, SURE_PART = 0.5, 0.5
 # So is, after NO_PYTHON_S, a program whose own file has computed for this part of the
-# last SURE_S. What computes less waits, or others work for it: it may start Python yet.
+# last SURE_S. A program that computes less waits, or other processes work for it: it may
+# still start Python.
 LAUNCHES = 0.05
-# Where it can't be measured, Python is its last hope, for so long.
+# Where machine code can't be measured, Python is waited for this long.
 HOPELESS_S = 10.0
 MAX_NAMED = 3
 
@@ -37,7 +38,7 @@ class Launch:
     """What is known of how a program is started.
 
     Args:
-        limit_s: the first Python process is waited for at most so long
+        limit_s: the longest wait for the first Python process
         until_s: machine code is not considered before that, because Python came late in
             an earlier run
         refused: why functions of machine code can't be measured here; "": they can

@@ -49,19 +49,19 @@ NEWS_S = 4.0
 SETTLED_S = 0.4
 # Where this many processes have imported and ended, imports are the program's work.
 MANY_IMPORTS = 5
-# A program that is seen in no function of its own has not started yet, for so long.
+# For this long, a program that is seen in no function of its own has not started yet.
 MAX_START_S = 10.0
 # Fewer samples of the stacks do not show what takes time; the tool may have no CPU.
 MIN_TICKS = 50
-# How often it is read how much CPU time the program had.
+# The time between two readings of the CPU time that the program had.
 READ_CPU_S = 0.4
-# A program that starts at least so many Python processes that end, of which at least this
-# part is alike, has them as units of work. Two are alike if both call at least this part
+# Python processes are units of work if at least this many have ended, and at least this
+# part of them is alike. Two are alike if both call at least this part
 # of all functions that they call.
 MIN_EXITED, MIN_ALIKE, ALIKE_CALLS = 5, 0.75, 0.7
-# The budget must have room for so many; else the calls in them give more answers.
+# The budget must have room for this many; otherwise the calls in them give more answers.
 MIN_PROCESSES = 40
-# While fewer have ended, more are waited for for so long.
+# How long to wait for more of them, while fewer have ended.
 MORE_EXITED_S = 8.0
 
 
@@ -329,7 +329,7 @@ def _first(windows: Sequence[Window], unit: str) -> int | None:
 
 
 def _are_alike(a: frozenset[str], b: frozenset[str]) -> bool:
-    """Whether two processes called the same functions, nearly."""
+    """Whether two processes called nearly the same functions."""
     return len(a & b) >= ALIKE_CALLS * len(a | b)
 
 

@@ -28,14 +28,15 @@ from speed_bump.experiment.program.workload import Workload
 # unit of work. It is counted only until its rate is known: for this long after the last
 # new function, and for this long in all.
 MAX_RATE = 2000.0
-# Of so many calls a second the pace of the program is known.
+# With this many calls a second, the pace of the program is known.
 MIN_PACE = 10.0
 COUNT_S, MAX_COUNT_S = 0.5, 1.5
-# In a program that runs already, whose users would notice a longer time.
+# The same in a program that is running already, whose users would notice a longer time.
 RUNNING_COUNT_S = 0.2
-# It is said if it is so much of the time.
+# A warning is given if functions without symbols take this part of the time.
 MIN_NAMELESS = 0.2
-# So many functions of it are counted, those that take the most time with what they call.
+# At most this many functions of a running program are counted: those that take the most
+# time, including what they call.
 MAX_RUNNING = 300
 STEP_S = 0.05
 WINDOW_S = 0.1
@@ -283,8 +284,8 @@ def _count(
     Also in how many seconds, and when the first one was not called yet.
 
     Args:
-        most_s: it takes no longer
-        enough_s: so long after the last new function it ends
+        most_s: the longest time
+        enough_s: the time after the last new function at which counting ends
     """
     begin = last = first = time.monotonic()
     counted: dict[str, int] = {}

@@ -38,9 +38,9 @@ class Expected:
 
 @dataclass(frozen=True)
 class Confirmed:
-    """A function and a group: the part of a delay that the step pays, by its place.
+    """A function and a group: the part of a delay that arrives in the step, by its place.
 
-    ``gain``: what the step gains of a saving on the group alone, that is ``everywhere``
+    ``gain``: what the step gains by a saving on the group alone, that is ``everywhere``
     less ``without``. None: the steps don't say. ``delay_ns`` is that in a step.
     """
 

@@ -32,7 +32,7 @@ class JobError(Exception):
 
 @dataclass(frozen=True)
 class Effect:
-    """The part of a function's delay on all ranks that the step of the job pays.
+    """The part of a function's delay on all ranks that arrives in the step of the job.
 
     ``criticality`` is None if the steps don't give it. ``calls`` are in a step and
     ``delay_ns`` is the delay delivered in one, both for a rank that calls the function;

@@ -23,19 +23,19 @@ from speed_bump.experiment.cluster.join import Effect, Job
 from speed_bump.experiment.cluster.plan import ATTEMPT, Setup
 from speed_bump.experiment.cluster.rows import Rows
 
-# A function is decided if its interval was narrow enough at so many looks, one after the
-# other, and it was delayed in so many steps.
+# A function is decided if its interval was narrow enough in this many successive
+# estimations, and the function was delayed in at least this many steps.
 LOOKS = 2
 MIN_DELAYED = 24
-# A look takes at most this part of the time.
+# Estimations take at most this part of the time.
 MAX_COST = 0.2
-# An epoch begins so much later than the newest step that is known: until then it has got
-# to all nodes, and the steps from there on are not begun.
+# An epoch begins this much later than the newest known step: by then it has reached all
+# nodes, and no node has begun the steps from there on.
 LEAD_S = 4.0
 MIN_LEAD = 4
-# With more, of all ranks, a look would take minutes and gigabytes.
+# With more rows, of all ranks, an estimation would take minutes and gigabytes.
 MAX_ROWS = 4_000_000
-# A node that was not heard for this part of the lease is named.
+# A node that has been silent for this part of the lease is named.
 LATE = 0.5
 
 
@@ -120,7 +120,7 @@ class Leader:
         node = self.nodes.setdefault(name, Node(host))
         node.refused = self._refusal(setup)
         if node.refused:
-            self._once(f"{host}: {node.refused}; it goes on with its own plan")
+            self._once(f"{host}: {node.refused}; it continues with its own plan")
             return json.dumps({"refused": node.refused})
         now = time.monotonic()
         # Another attempt has other numbers.
@@ -154,7 +154,7 @@ class Leader:
         except (ValueError, TypeError, KeyError) as error:
             self._once(f"{self._path}: {error}; they are left out")
         if self.epochs:
-            self._once(f"goes on after {len(self.epochs)} epochs of an earlier leader")
+            self._once(f"continues after {len(self.epochs)} epochs of an earlier leader")
 
     def _refusal(self, setup: Setup) -> str:
         assert self.setup is not None
@@ -179,7 +179,7 @@ class Leader:
     # ------------------------------------------------------------------- what follows
 
     def due(self, is_last: bool = False) -> list[Rows] | None:
-        """The rows of all ranks, if there are new ones and it is time for a look.
+        """The rows of all ranks, if there are new ones and an estimation is due.
 
         Args:
             is_last: it is time
@@ -225,9 +225,9 @@ class Leader:
         for node in self.nodes.values():
             if self.is_late(node, now) and not self.is_final:
                 self._once(
-                    f"{node.host} was not heard for {LATE * self.lease_s:.0f} s; after "
-                    f"{self.lease_s:.0f} s its delays end, and nothing is decided "
-                    "without it"
+                    f"{node.host} has not been heard from for "
+                    f"{LATE * self.lease_s:.0f} s; after {self.lease_s:.0f} s its delays "
+                    "end, and nothing is decided without it"
                 )
 
     def is_late(self, node: Node, now: float) -> bool:

@@ -75,7 +75,7 @@ def _check_private(path: str) -> None:
 
 
 def make_key(run: str) -> Meeting:
-    """Make the folder and a key, in the place of an earlier leader's.
+    """Make the folder and a key, replacing those of an earlier leader.
 
     Raises:
         MeetingError: no file there is private, or another leader is at work

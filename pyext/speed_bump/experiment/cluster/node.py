@@ -277,7 +277,7 @@ class Helper:
         self._grouped: set[int] = set()
         # The nodes of the job, of which some may not share the directory.
         self._nodes = nodes_of(os.environ.get("SLURM_STEP_NODELIST", ""))
-        # By file; those that report steps, or were reported themselves, are known.
+        # By file. A member is known if it has reported steps, or was itself reported.
         self._members: dict[str, Rank] = {}
         self._known: set[str] = set()
         # Processes that wait at their end until all of them is written.
@@ -555,7 +555,7 @@ class Helper:
         members = self._members.values()
         with_number = {member.rank for member in members if member.rank >= 0}
         known = {member.pid for member in members}
-        # Ranks of which it is not known who started them: they ended too early.
+        # Ranks whose parent is not known: they ended too early.
         others = sum(
             not self._above.get(rank.pid)
             and rank.pid not in known

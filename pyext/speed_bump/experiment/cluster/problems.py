@@ -190,7 +190,7 @@ def _silent(columns: Sequence[Column]) -> list[str]:
         at_work |= {-1} if at_work else set()
         lines += [
             f"{where(rank)} is a member and reported no step: is speed-bump installed "
-            "for the Python of its program, and does that get to --progress?"
+            "for the Python of its program, and does it reach --progress?"
             for rank in column.silent
             if rank.attempt not in at_work
         ]
@@ -206,7 +206,7 @@ def _without_number(columns: Sequence[Column]) -> list[str]:
     return _few(
         [
             f"{where(rank)} does not know its rank: the variables of its launcher did "
-            "not get to it, as with an environment that is emptied"
+            "not reach it, as after the environment was cleared"
             for rank in unknown
         ]
     )
@@ -344,7 +344,7 @@ def _ranks(count: int) -> str:
 
 
 def _besides(these: Seen, those: Seen) -> str:
-    """The ranks of these that those do not have: numbers are given anew, places stay."""
+    """The ranks of these that those do not have: numbers are reassigned, places stay."""
 
     def place(rank: Rank) -> tuple[str, int]:
         return rank.host, rank.local if rank.local >= 0 else rank.rank

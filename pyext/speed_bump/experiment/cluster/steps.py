@@ -21,7 +21,7 @@ MIN_DELAYED = 8
 def fit(
     number: Integers, good: npt.NDArray[np.bool_], time: Floats, x: Floats
 ) -> Fit | None:
-    """The part of each column of delays that the steps pay; None with too few steps.
+    """The part of each column of delays that arrives; None with too few steps.
 
     Args:
         number, good: of each step; those of the census are left out

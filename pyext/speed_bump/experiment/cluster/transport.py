@@ -5,8 +5,8 @@ A worker sends one kind of message, JSON and bytes, and gets JSON; no task is ev
 to a worker. Both sides require TLS with the run's certificate, and open no other port:
 distributed's own pages of HTTP would be open to all.
 
-Between scheduler and workers, distributed itself accepts pickles, so that who has the key
-of a run may run code in it: that is its user alone (meeting.py).
+Between scheduler and workers, distributed itself accepts pickles, so a process that has
+the key of a run can run code in it. Only the run's user has the key (meeting.py).
 """
 
 from __future__ import annotations

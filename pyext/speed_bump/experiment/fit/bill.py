@@ -3,7 +3,7 @@
 
 Delays of several functions can move the bottleneck; every answer is then wrong, however
 narrow its interval. The bill shows it: what blocks cost beyond the sum of the effects in
-them. Below 0, so much slack was used up.
+them. A value below 0 is slack that was used up.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ MAX_CELLS = 24_000_000
 MIN_RESTS = 4
 # More calls in a slot than this multiple of the 95th percentile are a flood.
 FLOOD = 10.0
-# Work whose slots take so many times their median on average ends in bursts.
+# If the mean time of slots is this many times their median, work ends in bursts.
 BURSTS = 2.0
 # Single holds that are on in less than this part of the slots leave buffers time to
 # refill in between.

@@ -49,8 +49,9 @@ AT_ONCE = 0.02
 COMPARED, MIN_COMPARED = 20, 8
 # Shares are distinguished in this many steps, each of which is a regression.
 STEPS = 20
-# Part of the machine's time: if the hypervisor takes more, no label stands. Below it all
-# intervals are widened by that part: a delay takes at most so much longer by the wall.
+# Parts of the machine's time. If the hypervisor takes more than the first, there are no
+# labels; if it takes more than the second, the report says so. All intervals are widened
+# by the part that it takes, which is the most by which a delay gets longer.
 # Cloud machines lose some percent on any day, so a small limit would refuse all of them.
 MAX_STEAL, TOLD_STEAL = 0.3, 0.02
 # Delivered CPU time over requested.
@@ -70,8 +71,8 @@ class Contention:
     how much less of a unit they are blocked if they waited for a CPU; None: unknown.
     ``waited`` is the part of a unit for which they wait for one. ``given``: the program
     is its own rival, and other programs leave it this part of the CPU time that it wants;
-    by the wall it and its delays take so much longer, or less if it sleeps too
-    (``sleeps``).
+    by the wall clock, it and its delays take longer by this factor, or by less if it
+    sleeps too (``sleeps``).
     """
 
     share: float

@@ -152,7 +152,7 @@ class _Solution:
 
     @property
     def few(self) -> float:
-        """How much larger errors are with so many coefficients."""
+        """How much larger errors are with this number of coefficients."""
         return len(self.r) / self.df
 
 
@@ -510,7 +510,7 @@ def _spread(v: Floats, bins: Sequence[Sequence[int]], holds: Sequence[int]) -> F
 
 
 def sham_bound(slots: int) -> float:
-    """The standard errors beyond which a sham of so many slots is not 0."""
+    """The standard errors beyond which a sham with this number of slots is not 0."""
     return quantile(slots - 1, math.erf(SHAM / math.sqrt(2)))
 
 
@@ -561,8 +561,8 @@ class Effects:
     def of_thread(self, threads: float) -> Effects:
         """What a delay does to the unit of the thread that had it.
 
-        With so many threads side by side, a slot in which each was delayed once has that
-        many delays.
+        With ``threads`` threads side by side, a slot in which each was delayed once has
+        that many delays.
         """
         scaled = [replace(e, c=e.c * threads, se=e.se * threads) for e in self.effects]
         return replace(self, effects=scaled, cov=self.cov * threads**2)

@@ -69,7 +69,7 @@ class Verdict:
     ``slowdown`` is the largest part of its throughput that the program lost to the
     delays; ``cpu_share`` the part of the wanted CPU time that its threads had;
     ``sham_alarms``: the sham, which delays nothing, certainly seems to cost something;
-    ``shared``: other programs used so much of the CPUs that it had to be taken into
+    ``shared``: other programs used the CPUs enough that it had to be taken into
     account.
     """
 

@@ -38,7 +38,7 @@ from speed_bump.experiment.record import Record
 FALSE_DISCOVERIES = 0.05
 # With fewer threads that do units side by side, all of a delay is about 1.
 TOLD_THREADS = 1.5
-# Delays that decide on slack are shorter by so much.
+# Delays that decide on slack are shorter by this factor.
 SHORTER = 3.0
 WORDS = {
     MATTERS: "delaying it costs throughput",

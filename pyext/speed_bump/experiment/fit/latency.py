@@ -476,7 +476,7 @@ class Finding:
             statistics that the data do not support are missing
         arrives: the effect of the dose on the mean, in parts of the dose
         throughput: the relative change by the dose
-        requests: number used with it on, in so many ``slots``
+        requests: number used with it on, in ``slots`` slots
         p: the probability of such numbers if there were no effect
         false_discovery: the false discovery rate at which it would be called
         reason, help: why this verdict, and what would help; help is "" if nothing is
@@ -928,6 +928,6 @@ def _warn(out: RequestLatency, kept: Kept, share: float) -> None:
     sham = out.sham
     if sham is not None and abs(sham.value) > SHAM * sham.half / 2:
         out.warnings.append(
-            f"nothing seems to add {human(abs(sham.value))}: something else than delays "
+            f"nothing seems to add {human(abs(sham.value))}: something other than delays "
             "is at work"
         )

@@ -58,11 +58,11 @@ class Load:
         else:
             share = "no delay moved latency enough to compare throughput with it"
         follows = {
-            OPEN: "open loop: requests come whatever the answers do; below saturation "
-            "throughput says nothing of a function, latency says it",
-            CLOSED: "closed loop: the next request comes when one is answered, so that "
-            "throughput and latency say the same; requests that don't wait for each "
-            "other would queue more, and their p99 may be another",
+            OPEN: "open loop: requests do not wait for answers; below saturation, only "
+            "latency shows what a function costs, and throughput shows nothing",
+            CLOSED: "closed loop: the next request comes when one is answered, so "
+            "throughput and latency show the same; requests that don't wait for each "
+            "other would queue more, and their p99 may differ",
             PARTLY: "neither open nor closed: some requests wait for the answers of "
             "others; both throughput and latency count",
             OVERLOADED: "overloaded: more requests come than are answered, and the queue "

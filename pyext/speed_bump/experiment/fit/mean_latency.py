@@ -68,9 +68,9 @@ def mean_latency(record: Record) -> MeanLatency | None:
     in_slots = mean_ns / data.base_ns
     if in_slots > MAX_SLOTS:
         found.refusal = (
-            f"a request takes {human(mean_ns)}, which is {in_slots:.0f} slots: what a "
-            "delay adds comes too late to be told whose it is; give more --budget, for "
-            "longer slots"
+            f"a request takes {human(mean_ns)}, which is {in_slots:.0f} slots: the "
+            "effect of a delay comes too late to be assigned to it; give more --budget, "
+            "for longer slots"
         )
         return found
     mean = count / int(quiet.sum())

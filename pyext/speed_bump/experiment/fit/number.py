@@ -48,7 +48,7 @@ LONG_DELAY = 0.6
 TOLD = 0.3
 # Other numbers may be off by this many times the apparent cost of the sham.
 SHAM_TIMES = 2.0
-# Two levels of dose differ if they do by this many standard errors, and by so much.
+# Two levels of dose differ if they do by this many standard errors, and by this amount.
 BENDS = 3.3
 BENDS_BY = 0.1
 # A function delayed in fewer slots than these has no answer.

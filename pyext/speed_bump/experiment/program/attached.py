@@ -149,7 +149,7 @@ class Attached(Child):
             targets = file.read()
         for pid in runner.pids:
             if not command_of(pid):
-                raise AttachError(f"process {pid} has ended, or is one of the kernel's")
+                raise AttachError(f"process {pid} has ended, or is a kernel thread")
             if not is_python(pid):
                 runner.served[pid] = "kernel"
                 continue

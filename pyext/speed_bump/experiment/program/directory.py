@@ -81,7 +81,7 @@ def _lock(path: str) -> int:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # It may have been removed, and made anew, before it was locked.
+        # It may have been removed, and made again, before it was locked.
         if not os.path.samestat(os.fstat(fd), os.lstat(path)):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     except BaseException:

@@ -52,7 +52,7 @@ except ImportError as error:
 print(json.dumps(found))
 """
 PROBE_S = 30.0
-# A program that was made to connect is waited for at least so long.
+# The shortest wait for a program that was made to connect.
 ANSWER_S = 1.0
 # For a program that began to connect when its request was withdrawn.
 LATE_S = 0.2

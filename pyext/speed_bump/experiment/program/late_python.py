@@ -12,7 +12,7 @@ LIVES_S = 1.0
 
 
 class PythonStarted(Exception):
-    """A Python process has reported in, so many ``seconds`` after the start."""
+    """A Python process has reported in, ``seconds`` after the start."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"a Python process has started after {seconds:.1f} s")

@@ -28,7 +28,7 @@ MAX_NAME = 60
 
 @dataclass
 class Look:
-    """The result of one round of sampling: ``ticks`` samples, in so many ``seconds``.
+    """The result of one round of sampling: ``ticks`` samples, taken in ``seconds``.
 
     ``stacks`` are those of the extension. ``targets`` has what their codes refer to.
     """

@@ -58,7 +58,7 @@ class Reading:
 
 @dataclass
 class _Thread:
-    """A thread since ``begin_ns``, before which it ran and waited for so long."""
+    """A thread since ``begin_ns``, with the times for which it ran and waited before."""
 
     begin_ns: int
     run_before_ns: int

@@ -188,7 +188,7 @@ class Meter:
         what = "give more --budget"
         if self._has_answer:
             what = "put a load on the server, or name another metric"
-        return f"{self.trouble}; it was waited for {waited_s:.0f} s: {what}"
+        return f"{self.trouble}; gave up after {waited_s:.0f} s: {what}"
 
     def begin_look(self) -> None:
         """Observe the pace from now on, with frequent readings."""

@@ -55,7 +55,7 @@ class NativeLook:
 
 @dataclass
 class NativeSeen:
-    """All samples, in so many ``clock_ns``; ``refused`` says why there are none."""
+    """All samples, taken in ``clock_ns``; ``refused`` says why there are none."""
 
     clock_ns: int = 0
     looks: list[NativeLook] = field(default_factory=list)

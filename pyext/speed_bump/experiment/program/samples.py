@@ -96,7 +96,7 @@ def _python_times(samples: Samples, found: dict[str, SelfTime]) -> None:
     sums: dict[str, tuple[float, float, float]] = {}
     for (thread, name), own in samples.python.items():
         n, whole = running[thread, name], float(own.awake)
-        # A thread that hardly ran has its looks where it was seen.
+        # The samples of a thread that hardly ran count where it was seen.
         if runs[thread] >= MIN_RUNNING:
             whole = max(n, 0.0) * awake[thread] / runs[thread]
         a, b, c = sums.get(name, (0.0, 0.0, 0.0))

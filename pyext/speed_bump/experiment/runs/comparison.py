@@ -23,7 +23,7 @@ from speed_bump.experiment.show.table import LEFT, RIGHT, Ticker
 from speed_bump.experiment.symbols import short
 from speed_bump.statistics import FunctionStatistics
 
-# numpy is for verbs that compute numbers, not for each run of a program.
+# numpy is for commands that compute numbers, not for each run of a program.
 if TYPE_CHECKING:
     from speed_bump.experiment.fit.verdict import Finding, Verdict
     from speed_bump.experiment.record import Record, SelfTime
@@ -35,8 +35,8 @@ FOUND_BEFORE = ("found", "jit", "native_refused")
 # More functions than these would each have too few runs.
 MAX_IN_RUNS = 16
 MIN_BLOCKS = 2
-# Functions that were found, and not named, are measured in so many blocks or more: the
-# best of them, and at least so many.
+# Functions that were found, and not named, are measured in at least this many blocks: as
+# many of the best as there is time for, and at least this many.
 USEFUL_BLOCKS, MIN_FOUND = 5, 2
 # In a line that names functions.
 MAX_NAMED = 3
@@ -278,8 +278,8 @@ class Comparison:
         """Time of each block's run of an arm, ns: of the run, or per unit of work.
 
         Without waits for a CPU, which are due to other programs and no effect of a delay.
-        With a share of a CPU, a delay also replaces so much more of the time that the
-        thread sleeps: of that, the share counts (fit/contention.py).
+        With a share of a CPU, a delay takes longer, and so also replaces more of the time
+        that the thread sleeps: of that time, the share counts (fit/contention.py).
         """
         sleeps = 1 - self.share
         return {

@@ -55,7 +55,7 @@ def unit_line(found: Aim) -> str:
 
 
 def left_out(found: Aim) -> list[str]:
-    """What takes time and is no candidate: waits and imports."""
+    """What takes time and is not a candidate: waits and imports."""
     said = []
     waiting = [(n, s) for n, s in found.shares.waiting.items() if s >= MIN_WORTH]
     if waiting:
@@ -96,9 +96,9 @@ def table(found: Aim) -> str:
 
 
 def _left_out_native(found: Aim) -> list[str]:
-    """Native functions that take time and are no candidates, with the reasons."""
+    """Native functions that take time and are not candidates, with the reasons."""
     if found.native_refused:
-        return [f"native functions are no candidates: {found.native_refused}"]
+        return [f"native functions are not candidates: {found.native_refused}"]
     left = list(found.left_out.items())
     if not left:
         return []

@@ -371,7 +371,7 @@ class _Axes:
         return self.height - self.bottom - part * (self.height - self.bottom - 14)
 
     def drawn(self, x_text: Any, y_text: Any, x_most: int, y_most: int) -> list[str]:
-        """Lines and numbers; what the numbers read is made by the two functions."""
+        """The lines and numbers of both axes; the two functions format the numbers."""
         parts = []
         for tick in nice_ticks(*self.y, y_most):
             y = self.at_y(tick)
@@ -431,7 +431,7 @@ def _responses(record: Record, verdict: Verdict, found: Effects | None) -> str:
     if not figures:
         return ""
     return (
-        "<h2>Response</h2><p class='soft'>What a slot takes longer, over the delay "
+        "<h2>Response</h2><p class='soft'>How much longer a slot takes, over the delay "
         "delivered in it, with 95% intervals. On the dotted line all of a delay arrives; "
         "a shaded part is slack. Squares are from pedestals, where longer and longer "
         f"delays are built up.</p><div class='responses'>{''.join(figures)}</div>"
@@ -631,7 +631,7 @@ def _bill(verdict: Verdict) -> str:
     return (
         "<h2>The bill</h2><p class='soft'>What all delays cost together must be the sum "
         "of the effects above. If it is less, delays used up slack and moved the "
-        "bottleneck, and the numbers are not to be trusted.</p>"
+        "bottleneck, and the numbers can't be trusted.</p>"
         "<table role='table' class='cards'><thead role='rowgroup'><tr role='row'>"
         "<th role='columnheader' scope='col' class='left'>dose</th>"
         "<th role='columnheader' scope='col'>delivered, of a slot</th>"
@@ -667,9 +667,7 @@ def _noise(record: Record, verdict: Verdict, found: Effects | None) -> str:
         )
         parts.append(f"<polyline class='curve' points='{line}'/>")
     known = verdict.diagnostics
-    text = (
-        "What is left of the times of slots when delays, calls and slow changes are out."
-    )
+    text = "The times of slots without the effects of delays, calls and slow changes."
     if known is not None:
         white = (
             "the rest has no pattern"

@@ -23,9 +23,9 @@ CONFIRM_HEADS = (
     ("function", LEFT),
     ("ranks", LEFT),
     ("all", RIGHT),
-    ("only they", RIGHT),
+    ("only these", RIGHT),
     ("expected", RIGHT),
-    ("all but they", RIGHT),
+    ("all but these", RIGHT),
     ("expected", RIGHT),
     ("gain", RIGHT),
 )
@@ -39,7 +39,7 @@ HEADS = (
 )
 LEGEND = (
     "calls, delay: in a step, the delay where it is on. all ranks: the part of a delay "
-    "on all ranks at once that the step pays, with its 95% interval."
+    "on all ranks at once that arrives in the step, with its 95% interval."
 )
 
 
@@ -163,11 +163,11 @@ def conclusions(job: Job) -> list[str]:
             more = f" and {len(unknown) - MAX_TOLD} more" if unknown[MAX_TOLD:] else ""
             lines.append(
                 f"rank {group}: not known whether making a function faster there gains "
-                f"anything ({most}{more}); more steps tell"
+                f"anything ({most}{more}); more steps would tell"
             )
         lines += [
             f"rank {group}: {found.name} differs from what waits and own work predict; "
-            "ranks that share cores, or several collectives in a step, cause that"
+            "ranks that share cores, or several collectives in a step, can cause this"
             for found in some
             if found.differs
         ]

@@ -66,7 +66,9 @@ def _number(interval: Interval | None) -> str:
 
 
 def _table(heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> str:
-    """A table. Cells are HTML, the first names the row; heads say if words are below."""
+    """A table of cells in HTML; the first cell of a row names it. A head says whether its
+    column is aligned to the left.
+    """
 
     def left(is_left: bool) -> str:
         return " class='left'" if is_left else ""
@@ -138,8 +140,8 @@ def _confirmed(job: Job) -> str:
         )
     lines = "".join(f"<li>{escape(line)}</li>" for line in table.conclusions(job))
     return (
-        "<h2>Confirmed</h2><p class='soft'>The part of a delay that the step pays: on "
-        "all ranks, on these only, on all but these, with what waits and own work "
+        "<h2>Confirmed</h2><p class='soft'>The part of a delay that arrives in the step: "
+        "on all ranks, on these only, on all but these, with what waits and own work "
         "predict. Gain: of making a function faster on these ranks alone."
         "</p>" + _table(heads, rows) + (f"<ul>{lines}</ul>" if lines else "")
     )

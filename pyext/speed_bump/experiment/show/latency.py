@@ -26,7 +26,7 @@ from speed_bump.experiment.symbols import short
 HEADS = ("function", "delay", "calls", *STATISTICS, "throughput", "verdict")
 LEGEND = (
     "mean to p99: what a ms of delay of each call adds, in ms, with its 95% interval, at "
-    "the delay that was used; no other delay is concluded from it. calls: for each "
+    "the delay that was used; nothing is concluded for other delays. calls: for each "
     "request. throughput: of the unit of work, changed by that delay."
 )
 # Verdicts with an effect, the most interesting one first.

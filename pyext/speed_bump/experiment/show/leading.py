@@ -40,7 +40,7 @@ def summary(leader: Leader) -> str:
         some = ", ".join(map(str, leader.missing[:MAX_LISTED]))
         more = len(leader.missing) - MAX_LISTED
         some += f" and {more} more" if more > 0 else ""
-        words += f"; rank {some} has not come, and nothing is decided without it"
+        words += f"; rank {some} has not joined, and nothing is decided without it"
     return words
 
 

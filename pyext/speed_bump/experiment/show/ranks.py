@@ -20,8 +20,8 @@ MAX_PLACES = 10
 MAX_FUNCTIONS = 6
 # For a job with ranks without known places.
 NO_WAITS = (
-    "on which ranks: not known, as no wait for others was seen; it is seen in the "
-    "collectives of torch.distributed and of MPI in which the host waits"
+    "on which ranks: not known, because no wait for others was seen; waits are seen in "
+    "the collectives of torch.distributed and of MPI in which the host waits"
 )
 LEGEND = (
     "own work: of a step, without waiting for others. last in: the part of the steps in "

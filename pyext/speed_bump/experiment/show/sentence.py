@@ -68,7 +68,7 @@ def _while_busy(unknown: list[Finding]) -> str:
     if not busy:
         return ""
     first = busy[0]
-    text = f"As long as the machine is so busy, look first at {short(first.name)}"
+    text = f"As long as the machine is this busy, look first at {short(first.name)}"
     if first.headroom:
         text += f": making it faster gains at most {100 * first.headroom.high:.1f}% "
         text += "of the time"

@@ -186,8 +186,8 @@ def how(record: Record, found: Account) -> str:
     else:
         said = f" that {said} units"
     text = (
-        f"of {whose}{said}, from {found.looks:,} looks at the stacks while "
-        f"nothing was delayed; looking took {100 * cost:.1f}% of a CPU meanwhile"
+        f"of {whose}{said}, from {found.looks:,} samples of the stacks while "
+        f"nothing was delayed; sampling took {100 * cost:.1f}% of a CPU meanwhile"
     )
     if total > looks.clock_ns and whole(record) == "unit":
         text += f", {100 * looks.cpu_ns / total:.2f}% of the whole time"

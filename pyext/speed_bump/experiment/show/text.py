@@ -376,7 +376,7 @@ def remarks(record: Record, verdict: Verdict) -> list[str]:
     lines += [f"warning: {text}" for text in verdict.warnings if text not in said]
     lines += filter(None, (bill_text(bill, verdict.slot_ns) for bill in verdict.bills))
     kinds = {
-        "parallel": "in parallel: to make one faster gains nothing, both together do",
+        "parallel": "in parallel: making only one of them faster gains nothing",
         "amplifying": "each amplifies what the other costs",
     }
     for joint in verdict.joints:

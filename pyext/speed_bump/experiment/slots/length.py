@@ -14,7 +14,7 @@ from speed_bump.experiment.record import Floats, Slots
 
 # Slots that are joined, at most.
 LONGEST = 64
-# So many joined slots must have been seen, and must be left.
+# Joined slots that must have been seen, and that must be left.
 MIN_SEEN, MIN_LEFT = 12, 300
 # Slots are joined if the variance per slot is less than this part of what it was; of such
 # numbers the smallest that is nearly as good as the best.
@@ -27,8 +27,8 @@ def factor(slots: Slots, left_ns: float) -> int:
     """By which to multiply the units of a slot.
 
     The error of the effect of a delay for each unit is sd(m) / m / sqrt(N / m), where
-    sd(m) is that of the time of m slots together: its square is Var(m) / m, but for a
-    constant.
+    sd(m) is that of the time of m slots together: its square is Var(m) / m, except
+    for a constant.
 
     Args:
         slots: without delays
@@ -51,5 +51,5 @@ def factor(slots: Slots, left_ns: float) -> int:
 
 
 def _variance(times: Floats, count: int) -> float:
-    """Of the sum of so many successive times."""
+    """Of the sum of this number of successive times."""
     return float(np.convolve(times, np.ones(count), "valid").var())

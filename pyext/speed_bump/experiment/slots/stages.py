@@ -652,12 +652,12 @@ class Stages:
         return masks
 
     def _has_answers(self, record: Record, names: list[str]) -> bool:
-        """Whether the verdict has none of them without a number because of noise, and no
-        bill refuses all labels; one that does is heeded, as there is time.
+        """Whether no function is too noisy in the verdict, and no bill refuses labels.
 
-        The verdict's intervals can be wider than those of a look: they have what is known
-        of drift, and of other programs. Repeated looks during the experiment need a
-        clearer bill to be an alarm.
+        If a bill does, delays are changed, because there is time left (``_heed()``). The
+        verdict's intervals can be wider than those of an estimation during the
+        experiment, because they allow for drift and for other programs. As estimations
+        are repeated, they need a clearer bill for an alarm.
         """
         if self._judged_at != self._looked_at:
             self._judged_at = self._looked_at

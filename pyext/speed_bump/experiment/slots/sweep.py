@@ -73,7 +73,7 @@ class Sweep:
             return None
         arms.append(SHAM)
         chance = chance_of_one(len(arms))
-        # A delay in so many of the slots costs this part of the throughput.
+        # What delays in this part of the slots cost, as a part of the throughput.
         busy = chance * (len(arms) - 1) * float(np.mean(self.levels))
         cap = self.max_slowdown / (1 - self.max_slowdown)
         rest = max(REST, int(SLOTS * max(busy / cap - 1, 0)))
