@@ -200,6 +200,28 @@ def test_no_requests_is_said():
         assert "no request" in f.reason
 
 
+def test_requests_that_take_longer_for_no_delay_are_said():
+    """The sham delays nothing; a few slow requests in its slots are chance."""
+    record, events = seen("pool")
+    slots = record.slots
+    on = (slots.mask & np.uint64(1)).astype(bool)
+    slot = np.searchsorted(slots.end_ns, events["begin_ns"].astype(np.int64))
+    mine = on[np.minimum(slot, len(on) - 1)]
+    spread = int(events["duration_ns"].std())
+
+    def alarms(which, by):
+        changed = events.copy()
+        changed["duration_ns"][which] += by
+        found = latency.request_latency(record, changed)
+        said = any("nothing seems to add" in text for text in found.warnings)
+        assert said == found.sham_alarms
+        return said
+
+    assert not alarms(mine, 0)
+    assert not alarms(np.flatnonzero(mine)[:3], spread)
+    assert alarms(mine, spread)
+
+
 def test_a_record_keeps_its_requests(tmp_path):
     record, events = seen("pool")
     record = replace(record, header={"latency": ["serve:handle"]}, requests=events)
