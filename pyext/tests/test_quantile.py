@@ -20,6 +20,7 @@ from speed_bump.experiment.fit.verdict import verdict
 from speed_bump.experiment.show import changes, html, text
 from speed_bump.experiment.show import latency as show
 from speed_bump.experiment.show.encode import dumps
+from speed_bump.experiment.show.sentence import sentence
 
 pytestmark = pytest.mark.one_python
 
@@ -372,7 +373,7 @@ def test_the_advice_of_json_is_that_of_the_report():
     assert said in html.page(record, judged)
     assert said in " ".join(text.text(record, judged).split())
     plain = replace(record, requests=None)
-    assert text.as_json(plain, judged)["advice"] == text.sentence(plain, judged)
+    assert text.as_json(plain, judged)["advice"] == sentence(plain, judged)
 
 
 def test_the_sentence_has_the_furthest_quantile_that_moves_for_certain():
