@@ -64,7 +64,7 @@ static void print_help(void)
 
 static int set_scope(struct config *config, enum sb_scope scope, const char *text)
 {
-	unsigned long number;
+	pid_t pid;
 	int ret;
 
 	if (config->options.scope)
@@ -76,8 +76,8 @@ static int set_scope(struct config *config, enum sb_scope scope, const char *tex
 			return fail("%s: %s", text, strerror(errno));
 		return 0;
 	}
-	ret = parse_number("add", "a process id", text, INT_MAX, &number);
-	config->options.scope_id = number;
+	ret = parse_pid("add", text, &pid);
+	config->options.scope_id = pid;
 	return ret;
 }
 

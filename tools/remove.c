@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include <getopt.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -39,17 +38,14 @@ static int parse_config(int argc, char **argv, struct config *config)
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
-	unsigned long number;
 	int c, ret;
 
 	while ((c = getopt_long(argc, argv, ":p:h", options, NULL)) != -1) {
 		switch (c) {
 		case 'p':
-			ret = parse_number("remove", "a process id", optarg, INT_MAX,
-					   &number);
+			ret = parse_pid("remove", optarg, &config->pid);
 			if (ret)
 				return ret;
-			config->pid = number;
 			break;
 		case 'h':
 			print_help();
@@ -60,13 +56,8 @@ static int parse_config(int argc, char **argv, struct config *config)
 	}
 	config->targets = argv + optind;
 	config->target_count = argc - optind;
-	if (!config->target_count)
-		return usage_error("remove", "no target is named");
-	for (int i = 0; i < config->target_count; i++)
-		if (!is_target(config->targets[i]))
-			return usage_error("remove", "'%s' is not PATH:SYMBOL",
-					   config->targets[i]);
-	return GO_ON;
+	ret = need_targets("remove", config->targets, config->target_count);
+	return ret ? ret : GO_ON;
 }
 
 static int remove_selected(struct sb_session *session, const struct selection *selection,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <stdio.h>
@@ -164,6 +165,15 @@ bool is_target(const char *argument)
 	return strchr(argument, ':');
 }
 
+int need_targets(const char *command, char *const *arguments, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (!is_target(arguments[i]))
+			return usage_error(command, "'%s' is not PATH:SYMBOL",
+					   arguments[i]);
+	return count ? 0 : usage_error(command, "no target is named");
+}
+
 int parse_duration(const char *command, const char *text, uint64_t *ns)
 {
 	if (!sb_duration_parse(text, ns))
@@ -206,4 +216,13 @@ int parse_number(const char *command, const char *what, const char *text,
 	if (*text < '0' || *text > '9' || *end || errno || !*number || *number > max)
 		return usage_error(command, "'%s' is not %s", text, what);
 	return 0;
+}
+
+int parse_pid(const char *command, const char *text, pid_t *pid)
+{
+	unsigned long number;
+	int ret = parse_number(command, "a process id", text, INT_MAX, &number);
+
+	*pid = (pid_t)number;
+	return ret;
 }

@@ -26,6 +26,8 @@ void request_notes(const struct request *request);
 
 /* Whether an argument is a target and not a delay: it contains a ':'. */
 bool is_target(const char *argument);
+/* All of these arguments are to be targets. 0, or the exit status after a message. */
+int need_targets(const char *command, char *const *arguments, int count);
 /* Read a delay that is a time. 0, or the exit status after a message. */
 int parse_delay(const char *command, const char *text, uint64_t *ns);
 /* The same, or a percentage: then *@ppm is not 0. */
@@ -33,6 +35,8 @@ int parse_delay_or_part(const char *command, const char *text, uint64_t *ns,
 			uint32_t *ppm);
 /* Read a duration of any length. 0, or the exit status after a message. */
 int parse_duration(const char *command, const char *text, uint64_t *ns);
+/* Read the number of a process or thread. 0, or the exit status after a message. */
+int parse_pid(const char *command, const char *text, pid_t *pid);
 /* Read a whole number from 1 to @max. 0, or the exit status after a message. */
 int parse_number(const char *command, const char *what, const char *text,
 		 unsigned long max, unsigned long *number);

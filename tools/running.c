@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,13 +32,13 @@ static void add_pid(struct running *running, pid_t pid)
 int running_add(struct running *running, const char *text)
 {
 	char *copy = strdup(text), *rest = copy, *word;
-	unsigned long number;
+	pid_t pid;
 	int ret = copy ? 0 : fail("out of memory");
 
 	while (!ret && (word = strsep(&rest, ","))) {
-		ret = parse_number("run", "a process id", word, INT_MAX, &number);
+		ret = parse_pid("run", word, &pid);
 		if (!ret)
-			add_pid(running, (pid_t)number);
+			add_pid(running, pid);
 	}
 	free(copy);
 	return ret;

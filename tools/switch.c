@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <getopt.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,17 +40,14 @@ static int parse_config(int argc, char **argv, bool on, struct config *config)
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
-	unsigned long number;
 	int c, ret;
 
 	while ((c = getopt_long(argc, argv, ":p:h", options, NULL)) != -1) {
 		switch (c) {
 		case 'p':
-			ret = parse_number(argv[0], "a process id", optarg, INT_MAX,
-					   &number);
+			ret = parse_pid(argv[0], optarg, &config->pid);
 			if (ret)
 				return ret;
-			config->pid = number;
 			break;
 		case 'h':
 			print_help(on);

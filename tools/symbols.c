@@ -83,6 +83,24 @@ static int parse_config(int argc, char **argv, struct config *config)
 	return GO_ON;
 }
 
+/* Begin a list with this name, of what is in the file. */
+static void open_json(struct json *json, const struct sb_elf *elf, const char *list)
+{
+	json_begin(json, stdout);
+	json_open_object(json, NULL);
+	json_number(json, "format", JSON_FORMAT);
+	json_string(json, "path", sb_elf_path(elf));
+	json_string(json, "build_id", sb_elf_build_id(elf));
+	json_open_array(json, list);
+}
+
+static void close_json(struct json *json)
+{
+	json_close_array(json);
+	json_close_object(json);
+	json_end(json);
+}
+
 static bool matches(const struct sb_symbol *symbol, const char *glob)
 {
 	return sb_glob_match(glob, sb_symbol_name(symbol)) ||
@@ -165,14 +183,8 @@ static size_t print_symbols(struct sb_elf *elf, const struct config *config)
 	struct json json;
 	size_t count = 0;
 
-	json_begin(&json, stdout);
-	if (config->json) {
-		json_open_object(&json, NULL);
-		json_number(&json, "format", JSON_FORMAT);
-		json_string(&json, "path", sb_elf_path(elf));
-		json_string(&json, "build_id", sb_elf_build_id(elf));
-		json_open_array(&json, "symbols");
-	}
+	if (config->json)
+		open_json(&json, elf, "symbols");
 	for (size_t i = 0; i < sb_elf_symbol_count(elf); i++) {
 		const struct sb_symbol *symbol = sb_elf_symbol(elf, i);
 
@@ -186,13 +198,10 @@ static size_t print_symbols(struct sb_elf *elf, const struct config *config)
 		else
 			print_name(symbol);
 	}
-	if (config->json) {
-		json_close_array(&json);
-		json_close_object(&json);
-		json_end(&json);
-	} else if (config->verbose && count) {
+	if (config->json)
+		close_json(&json);
+	else if (config->verbose && count)
 		table_print(table, stdout);
-	}
 	table_free(table);
 	return count;
 }
@@ -241,14 +250,8 @@ static size_t print_usdt(struct sb_elf *elf, const struct config *config)
 	struct json json;
 	size_t count = 0;
 
-	json_begin(&json, stdout);
-	if (config->json) {
-		json_open_object(&json, NULL);
-		json_number(&json, "format", JSON_FORMAT);
-		json_string(&json, "path", sb_elf_path(elf));
-		json_string(&json, "build_id", sb_elf_build_id(elf));
-		json_open_array(&json, "usdt");
-	}
+	if (config->json)
+		open_json(&json, elf, "usdt");
 	for (size_t i = 0; i < sb_elf_usdt_count(elf); i++) {
 		const struct sb_usdt *usdt = sb_elf_usdt(elf, i);
 
@@ -262,13 +265,10 @@ static size_t print_usdt(struct sb_elf *elf, const struct config *config)
 		else
 			printf("%s:%s\n", sb_usdt_provider(usdt), sb_usdt_name(usdt));
 	}
-	if (config->json) {
-		json_close_array(&json);
-		json_close_object(&json);
-		json_end(&json);
-	} else if (config->verbose && count) {
+	if (config->json)
+		close_json(&json);
+	else if (config->verbose && count)
 		table_print(table, stdout);
-	}
 	table_free(table);
 	return count;
 }
@@ -313,14 +313,8 @@ static void print_lines(const struct sb_elf *elf, const struct sb_places *places
 	const char *last = "";
 	struct json json;
 
-	json_begin(&json, stdout);
-	if (config->json) {
-		json_open_object(&json, NULL);
-		json_number(&json, "format", JSON_FORMAT);
-		json_string(&json, "path", sb_elf_path(elf));
-		json_string(&json, "build_id", sb_elf_build_id(elf));
-		json_open_array(&json, "lines");
-	}
+	if (config->json)
+		open_json(&json, elf, "lines");
 	for (size_t i = 0; i < sb_places_count(places); i++) {
 		const char *line = sb_places_line(places, i);
 
@@ -332,13 +326,10 @@ static void print_lines(const struct sb_elf *elf, const struct sb_places *places
 			puts(line);
 		last = line;
 	}
-	if (config->json) {
-		json_close_array(&json);
-		json_close_object(&json);
-		json_end(&json);
-	} else if (config->verbose) {
+	if (config->json)
+		close_json(&json);
+	else if (config->verbose)
 		table_print(table, stdout);
-	}
 	table_free(table);
 }
 

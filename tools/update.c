@@ -53,11 +53,9 @@ static int parse_config(int argc, char **argv, struct config *config)
 	while ((c = getopt_long(argc, argv, ":p:e:h", options, NULL)) != -1) {
 		switch (c) {
 		case 'p':
-			ret = parse_number("update", "a process id", optarg, INT_MAX,
-					   &number);
+			ret = parse_pid("update", optarg, &config->pid);
 			if (ret)
 				return ret;
-			config->pid = number;
 			break;
 		case 'e':
 			ret = parse_number("update", "a number of calls", optarg,
@@ -81,16 +79,10 @@ static int parse_config(int argc, char **argv, struct config *config)
 	config->target_count -= config->has_delay;
 	if (!config->has_delay && !config->every)
 		return usage_error("update", "the new delay is missing");
-	if (!config->target_count)
-		return usage_error("update", "no target is named");
-	for (int i = 0; i < config->target_count; i++)
-		if (!is_target(config->targets[i]))
-			return usage_error("update", "'%s' is not PATH:SYMBOL",
-					   config->targets[i]);
-	ret = config->has_delay ?
-		      parse_delay_or_part("update", argv[argc - 1], &config->delay_ns,
-					  &config->delay_ppm) :
-		      0;
+	ret = need_targets("update", config->targets, config->target_count);
+	if (!ret && config->has_delay)
+		ret = parse_delay_or_part("update", argv[argc - 1], &config->delay_ns,
+					  &config->delay_ppm);
 	return ret ? ret : GO_ON;
 }
 

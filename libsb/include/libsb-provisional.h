@@ -276,7 +276,6 @@ SB_API uint64_t sb_site_list_delivered_ns(const struct sb_site_list *list, size_
 struct sb_control;
 
 /** What a target is. */
-
 enum sb_control_kind {
 	SB_CONTROL_FUNCTION = 1, /**< of a language runtime */
 	SB_CONTROL_NATIVE = 2, /**< of the kernel module, or BPF */

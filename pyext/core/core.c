@@ -579,12 +579,29 @@ static PyObject *or_none(PyObject *object)
 	return Py_NewRef(object ? object : Py_None);
 }
 
+/*
+ * End a change by which all is new, unless it has failed: @next has what was in force before.
+ * Returns the probes of that.
+ */
+static PyObject *end_replacement(struct core *core, const struct change *change,
+				 struct force *next, int failed)
+{
+	PyObject *probes = failed ? NULL : or_none(next->probes);
+
+	change_end(core, change);
+	drop_force(next);
+	/* Keys of the program are released when nothing is recorded. */
+	if (!failed && !load(&core->engine.recording))
+		recorded_marks_clear(&core->marks);
+	return probes;
+}
+
 PyObject *core_install(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = { "",	     "",       "",	 "delay_ns", "every",
 				 "start_ns", "end_ns", "probes", NULL };
 	PyObject *config, *table, *entries, *delay_ns, *every, *start_ns, *end_ns;
-	PyObject *probes = Py_None, *defaults, *before = NULL;
+	PyObject *probes = Py_None, *defaults;
 	struct core *core = core_get();
 	struct change change;
 	struct force next;
@@ -617,20 +634,12 @@ PyObject *core_install(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kw
 	Py_DECREF(defaults);
 	next.numbers = PyDict_New();
 	failed = next.numbers ? put_into_force(core, &next, false) : -1;
-	change_end(core, &change);
-	if (!failed)
-		before = or_none(next.probes);
-	drop_force(&next);
-	/* Keys of the program are released when nothing is recorded. */
-	if (!failed && !load(&core->engine.recording))
-		recorded_marks_clear(&core->marks);
-	return before;
+	return end_replacement(core, &change, &next, failed);
 }
 
 PyObject *core_uninstall(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
 {
 	struct core *core = core_get();
-	PyObject *before = NULL;
 	struct change change;
 	struct force next;
 	int failed;
@@ -646,14 +655,7 @@ PyObject *core_uninstall(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
 	next.entries = PyTuple_New(0);
 	next.defaults = entry_no_defaults(&core->records);
 	failed = next.entries && next.defaults ? put_into_force(core, &next, true) : -1;
-	change_end(core, &change);
-	if (!failed)
-		before = or_none(next.probes);
-	drop_force(&next);
-	/* Keys of the program are released when nothing is recorded. */
-	if (!failed && !load(&core->engine.recording))
-		recorded_marks_clear(&core->marks);
-	return before;
+	return end_replacement(core, &change, &next, failed);
 }
 
 int core_enter_slow(PyObject *entry, PyObject *table_type)

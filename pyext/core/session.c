@@ -369,17 +369,16 @@ static uint64_t *read_ids(PyObject *list, size_t *count)
 	return ids;
 }
 
-static PyObject *session_remove(PyObject *self, PyObject *args)
+/* Update the targets with these ids, or remove them where @update is NULL. */
+static PyObject *change_targets(PyObject *self, PyObject *list,
+				const struct sb_target_update *update)
 {
 	struct sb_session *session;
 	struct sb_error *err;
 	int code, failed;
-	PyObject *list;
 	uint64_t *ids;
 	size_t count;
 
-	if (!PyArg_ParseTuple(args, "O!:remove", &PyList_Type, &list))
-		return NULL;
 	ids = read_ids(list, &count);
 	session = ids ? session_hold(self) : NULL;
 	if (!session) {
@@ -388,7 +387,8 @@ static PyObject *session_remove(PyObject *self, PyObject *args)
 	}
 	err = sb_error_new();
 	Py_BEGIN_ALLOW_THREADS
-	failed = sb_session_remove(session, ids, count, NULL, err);
+	failed = update ? sb_session_update(session, ids, count, update, NULL, err) :
+			  sb_session_remove(session, ids, count, NULL, err);
 	code = errno;
 	Py_END_ALLOW_THREADS
 	session_release(self);
@@ -399,38 +399,27 @@ static PyObject *session_remove(PyObject *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
+static PyObject *session_remove(PyObject *self, PyObject *args)
+{
+	PyObject *list;
+
+	if (!PyArg_ParseTuple(args, "O!:remove", &PyList_Type, &list))
+		return NULL;
+	return change_targets(self, list, NULL);
+}
+
 /* set_targets_enabled(ids, on). */
 static PyObject *session_set_targets_enabled(PyObject *self, PyObject *args)
 {
 	struct sb_target_update update = { .sz = sizeof(update),
 					   .mask = SB_UPDATE_ENABLED };
-	struct sb_session *session;
-	struct sb_error *err;
-	int code, failed, on;
 	PyObject *list;
-	uint64_t *ids;
-	size_t count;
+	int on;
 
 	if (!PyArg_ParseTuple(args, "O!p:set_targets_enabled", &PyList_Type, &list, &on))
 		return NULL;
 	update.enabled = (uint32_t)on;
-	ids = read_ids(list, &count);
-	session = ids ? session_hold(self) : NULL;
-	if (!session) {
-		free(ids);
-		return NULL;
-	}
-	err = sb_error_new();
-	Py_BEGIN_ALLOW_THREADS
-	failed = sb_session_update(session, ids, count, &update, NULL, err);
-	code = errno;
-	Py_END_ALLOW_THREADS
-	session_release(self);
-	free(ids);
-	if (failed)
-		return raise_os_error(err, code);
-	sb_error_free(err);
-	Py_RETURN_NONE;
+	return change_targets(self, list, &update);
 }
 
 /* plan(ids, unit_ids): a descriptor of the memory of a plan of these targets. */

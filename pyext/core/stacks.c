@@ -139,7 +139,7 @@ struct stacks_object {
 	PyObject_HEAD
 	PyObject *table; /* held */
 	struct process *processes;
-	size_t process_count;
+	size_t process_count, process_room;
 	struct code *codes;
 	size_t code_count, code_room;
 	struct stack *stacks;
@@ -1013,9 +1013,9 @@ static int take_turn(struct stacks_object *self)
 static PyObject *stacks_add(PyObject *object, PyObject *args)
 {
 	struct stacks_object *self = (struct stacks_object *)object;
-	struct process process = { 0 }, *larger;
+	struct process process = { 0 };
+	int failed = 0, full;
 	PyObject *layout;
-	int failed = 0;
 	size_t at;
 
 	if (!PyArg_ParseTuple(args, "iO:add", &process.pid, &layout))
@@ -1033,16 +1033,14 @@ static PyObject *stacks_add(PyObject *object, PyObject *args)
 	for (at = 0; at < self->process_count; at++)
 		if (self->processes[at].pid == process.pid)
 			break;
-	larger = self->processes;
-	if (at == self->process_count)
-		larger = realloc(larger, (at + 1) * sizeof(*larger));
-	if (larger) {
-		self->processes = larger;
+	full = more_room((void **)&self->processes, &self->process_room, at, 1,
+			 sizeof(*self->processes));
+	if (!full) {
 		self->processes[at] = process;
 		self->process_count += at == self->process_count;
 	}
 	atomic_store(&self->busy, 0);
-	if (!larger)
+	if (full)
 		return PyErr_NoMemory();
 	Py_RETURN_TRUE;
 }

@@ -91,6 +91,41 @@ def test_the_noise_model_makes_them_narrow():
     assert np.median(halves) < 0.09
 
 
+def test_functions_that_were_delayed_in_the_same_slots_have_no_answer():
+    """Nor has one that was never delayed; it takes no answer from the others."""
+    data = columns.table(recorded(model.Program, "heavy", 1).record)
+    x = data.x.copy()
+    x[:, 2] = 2 * x[:, 1]
+    x[:, 3] = 0
+    fit = effects.regress(data.y, x, data.other, data, data.plans)
+    without = [1, 2, 3]
+    assert np.isnan(fit.c[without]).all() and np.isnan(fit.se[without]).all()
+    others = np.setdiff1d(np.arange(x.shape[1]), without)
+    assert np.isfinite(fit.c[others]).all() and (fit.se[others] > 0).all()
+
+
+@pytest.mark.parametrize("name", ["inv", "solve"])
+def test_an_error_of_numpy_is_no_missing_answer(monkeypatch, name):
+    """Of the normal matrix, and of the sham's covariance: both have an inverse."""
+    data = columns.table(recorded(model.Program, "heavy", 1).record)
+    assert effects.effects(data) is not None
+    # Slow changes, and the autoregression, have matrices of their own.
+    is_it = {
+        "inv": lambda matrix: np.allclose(np.diag(matrix), 1),
+        "solve": lambda matrix, right: right.ndim == 2,
+    }[name]
+    works = getattr(np.linalg, name)
+
+    def broken(*arguments):
+        if is_it(*arguments):
+            raise np.linalg.LinAlgError("Singular matrix")
+        return works(*arguments)
+
+    monkeypatch.setattr(np.linalg, name, broken)
+    with pytest.raises(np.linalg.LinAlgError):
+        effects.effects(data)
+
+
 def test_the_bill_finds_slack_that_was_used_up():
     def alarm(program, seed):
         record = recorded(program, "heavy", seed).record

@@ -11,8 +11,10 @@ import pytest
 np = pytest.importorskip("numpy")
 
 import model
-from speed_bump.experiment.fit import slack, ties
+from speed_bump.experiment.fit import number, slack, ties
+from speed_bump.experiment.fit.columns import Column
 from speed_bump.experiment.fit.contention import Contention, contention
+from speed_bump.experiment.fit.effects import Effect, Effects
 from speed_bump.experiment.fit.interval import (
     THRESHOLD,
     Interval,
@@ -63,6 +65,21 @@ def test_tails():
     assert discoveries([0.01, 0.04, 0.03, 0.5]) == pytest.approx(
         [0.04, 0.16 / 3, 0.16 / 3, 0.5]
     )
+
+
+def test_doses_whose_errors_are_the_same_are_not_joined():
+    """Their covariance has no inverse: the number is that of one of them."""
+    functions = ("m:f",)
+    some = [
+        Effect(Column(functions, dose), 0.5, 0.1, 300, 100) for dose in (0.1, 0.12, 0.14)
+    ]
+    place = {effect.column: k for k, effect in enumerate(some)}
+    found = Effects(None, None, some, np.full((3, 3), 0.01))
+    joined = number._pooled(some, found, place, 1.0)
+    assert (joined.c, joined.se) == (0.5, 0.1)
+    found.cov = np.diag([0.01] * 3)
+    joined = number._pooled(some, found, place, 1.0)
+    assert joined.c == pytest.approx(0.5) and joined.se == pytest.approx(0.1 / 3**0.5)
 
 
 def test_what_matters_and_what_is_hidden():

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 from ranking import speed_bump
+from speed_bump.config import parse_targets
+from speed_bump.experiment import missing
 
 pytestmark = pytest.mark.two_pythons
 
@@ -56,6 +58,8 @@ def run(app, *patterns, more=()):
         ("json:JSONEncoder", "name a method of it, such as JSONEncoder.__init__"),
         ("nothing.*:*", "no Python module that matches was imported"),
         ("__main__:x*", "no function that matches was called"),
+        ("*/app.py:x*", "no function that matches was called"),
+        ("/nowhere/app.py:work", "no function that matches was called"),
     ],
 )
 def test_why_a_target_was_not_called(app, pattern, text):
@@ -70,6 +74,26 @@ def test_one_that_is_called_is_enough(app):
     assert done.returncode == 0
     assert "json:dmps was never called" in done.stderr
     assert "json:dumps was never called" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "matches"),
+    [
+        ("json:dumps", "json:dumps", True),
+        ("js?n:d*", "json:dumps", True),
+        ("json:dumps", "json:dump", False),
+        ("*/json/*:dumps", "json:dumps", True),
+        ("*/json/*:dump?", "json:dump", False),
+        ("app.py:12", "__main__:12", True),
+        ("*/app.py:12", "__main__:13", False),
+        ("app.py:work", "__main__:work", False),
+        ("native:/lib/libc.so.6:malloc", "libc.so.6:malloc", False),
+    ],
+)
+def test_which_targets_a_called_function_may_be_of(pattern, name, matches):
+    """A name has a module; what names a file by its path is told by the rest alone."""
+    (target,) = parse_targets(pattern, "-t")
+    assert missing.is_of(target, name) == matches
 
 
 def test_what_overlaps_is_one_target(app):
@@ -121,12 +145,13 @@ while True:
     arguments = ["--budget", "6s", "-o", str(tmp_path / "x"), "--json"]
     command = ["--", sys.executable, "-c", source]
     done = speed_bump(
-        "rank", "-t", "__main__:work", "-t", "json:dmps", "--progress", "__main__:work",
-        *arguments, str(tmp_path / "numbers"), *command,
+        "rank", "-t", "__main__:work", "-t", "json:dmps", "-t", "*/json/*:dmps",
+        "--progress", "__main__:work", *arguments, str(tmp_path / "numbers"), *command,
     )  # fmt: skip
     # A function that is both a target and the unit of work is not an error.
     assert done.returncode == 0, done.stderr
     assert "json has no 'dmps'; did you mean json:dumps" in done.stderr
+    assert "*/json/*:dmps was never called: no function that matches" in done.stderr
     found = json.loads((tmp_path / "numbers").read_text())["findings"]
     assert [f["target"] for f in found] == ["__main__:work"]
     done = speed_bump(

@@ -20,6 +20,7 @@ from speed_bump.experiment.fit.verdict import verdict
 from speed_bump.experiment.show import changes, html, text
 from speed_bump.experiment.show import latency as show
 from speed_bump.experiment.show.encode import dumps
+from speed_bump.experiment.show.sentence import sentence
 
 pytestmark = pytest.mark.one_python
 
@@ -200,6 +201,28 @@ def test_no_requests_is_said():
         assert "no request" in f.reason
 
 
+def test_requests_that_take_longer_for_no_delay_are_said():
+    """The sham delays nothing; a few slow requests in its slots are chance."""
+    record, events = seen("pool")
+    slots = record.slots
+    on = (slots.mask & np.uint64(1)).astype(bool)
+    slot = np.searchsorted(slots.end_ns, events["begin_ns"].astype(np.int64))
+    mine = on[np.minimum(slot, len(on) - 1)]
+    spread = int(events["duration_ns"].std())
+
+    def alarms(which, by):
+        changed = events.copy()
+        changed["duration_ns"][which] += by
+        found = latency.request_latency(record, changed)
+        said = any("nothing seems to add" in text for text in found.warnings)
+        assert said == found.sham_alarms
+        return said
+
+    assert not alarms(mine, 0)
+    assert not alarms(np.flatnonzero(mine)[:3], spread)
+    assert alarms(mine, spread)
+
+
 def test_a_record_keeps_its_requests(tmp_path):
     record, events = seen("pool")
     record = replace(record, header={"latency": ["serve:handle"]}, requests=events)
@@ -350,7 +373,7 @@ def test_the_advice_of_json_is_that_of_the_report():
     assert said in html.page(record, judged)
     assert said in " ".join(text.text(record, judged).split())
     plain = replace(record, requests=None)
-    assert text.as_json(plain, judged)["advice"] == text.sentence(plain, judged)
+    assert text.as_json(plain, judged)["advice"] == sentence(plain, judged)
 
 
 def test_the_sentence_has_the_furthest_quantile_that_moves_for_certain():

@@ -20,6 +20,8 @@ from speed_bump.experiment.fit.verdict import Verdict, verdict
 from speed_bump.experiment.record import Record
 from speed_bump.experiment.show import changes, text
 from speed_bump.experiment.show.encode import dumps
+from speed_bump.experiment.show.sentence import sentence
+from speed_bump.experiment.show.wording import number, ranked, shared_note
 
 pytestmark = pytest.mark.one_python
 
@@ -129,9 +131,7 @@ def test_numbers_of_the_table_are_those_of_the_verdict(known) -> None:
 def test_the_last_sentence_says_what_to_do(known) -> None:
     for (name, kind), (record, found) in known.items():
         flat = " ".join(text.text(record, found, width=80).split("\n\n")[-1].split())
-        matter = [
-            f for f in text.ranked(found.findings) if f.verdict in ("matters", "partly")
-        ]
+        matter = [f for f in ranked(found.findings) if f.verdict in ("matters", "partly")]
         hidden = [f.name for f in found.findings if f.verdict == "hidden"]
         if matter:
             first = matter[0]
@@ -156,13 +156,13 @@ def test_where_all_is_hidden_something_else_limits_the_program() -> None:
 def test_the_share_of_a_cpu_stands_beside_the_number() -> None:
     record = contended(experiments.run("sham"), 0.47)
     found = verdict(record)
-    matter = [f for f in text.ranked(found.findings) if f.verdict == "matters"]
+    matter = [f for f in ranked(found.findings) if f.verdict == "matters"]
     assert matter, [f.reason for f in found.findings]
     flat = " ".join(text.text(record, found, width=80).split())
     assert "all numbers: with a CPU of its own (it had 47%)" in flat
     first = matter[0]
     assert (
-        f"(matters, {text.number(first.criticality)} with a CPU of its own (it had 47%))"
+        f"(matters, {number(first.criticality)} with a CPU of its own (it had 47%))"
         in flat
     )
     # Once for all, not in each row.
@@ -200,11 +200,11 @@ def test_what_is_not_asked_is_said(known) -> None:
 
 
 def test_an_interval_with_one_end_is_said_by_that() -> None:
-    assert text.number(Interval(0.01, 0.0, 0.08)) == "< 0.08"
-    assert text.number(Interval(-0.001, -0.05, 0.048)) == "0.00 ± 0.05"
-    assert text.number(Interval(0.34, 0.0, 0.42)) == "< 0.42"
-    assert text.number(Interval(0.5, 0.2, 0.6)) == "0.20 to 0.60"
-    assert text.number(None) == "-"
+    assert number(Interval(0.01, 0.0, 0.08)) == "< 0.08"
+    assert number(Interval(-0.001, -0.05, 0.048)) == "0.00 ± 0.05"
+    assert number(Interval(0.34, 0.0, 0.42)) == "< 0.42"
+    assert number(Interval(0.5, 0.2, 0.6)) == "0.20 to 0.60"
+    assert number(None) == "-"
 
 
 def test_rows_that_differ_in_numbers_alone_are_explained_together(known) -> None:
@@ -223,7 +223,7 @@ def test_rows_that_differ_in_numbers_alone_are_explained_together(known) -> None
         )
     ]
     few = replace(found, findings=[*findings, *found.findings[4:]])
-    lines = text.reasons(few, text.ranked(few.findings))
+    lines = text.reasons(few, ranked(few.findings))
     assert len(lines) == 2
     names, words = lines[0]
     assert sorted(names.split(", ")) == ["m:f0", "m:f1", "m:f2", "m:f3"]
@@ -275,7 +275,7 @@ def test_a_note_of_all_rows_is_said_once(known) -> None:
         for f in found.findings
     ]
     all_of_them = replace(found, findings=findings)
-    assert text.shared_note(all_of_them) == note
+    assert shared_note(all_of_them) == note
     assert len(text.reasons(all_of_them, findings)) == 1
 
 
@@ -293,8 +293,8 @@ def test_without_numbers_what_has_most_time_is_first(known) -> None:
         )
         for k, f in enumerate(found.findings[:3])
     ]
-    assert [f.name for f in text.ranked(findings)] == ["m:f2", "m:f1", "m:f0"]
-    said = text.sentence(record, replace(found, findings=findings))
+    assert [f.name for f in ranked(findings)] == ["m:f2", "m:f1", "m:f0"]
+    said = sentence(record, replace(found, findings=findings))
     assert said.endswith("what helps: run it for 2 min more.")
 
 
@@ -346,9 +346,7 @@ def test_what_is_not_finite_is_null_in_json(known) -> None:
 def test_csv_has_a_line_for_each_function(known) -> None:
     _, found = known["starved", "recorded"]
     rows = list(csv.DictReader(io.StringIO(text.table_csv(found))))
-    assert [row["target"] for row in rows] == [
-        f.name for f in text.ranked(found.findings)
-    ]
+    assert [row["target"] for row in rows] == [f.name for f in ranked(found.findings)]
     for row in rows:
         finding = found.of(row["target"])
         assert row["verdict"] == finding.verdict

@@ -124,33 +124,13 @@ bool sb_elf_open_by_build_id(struct sb_elf *elf)
 	return good;
 }
 
-Elf_Data *sb_elf_section(Elf *handle, const char *name)
-{
-	Elf_Scn *section = NULL;
-	GElf_Shdr header;
-	size_t names;
-
-	if (elf_getshdrstrndx(handle, &names))
-		return NULL;
-	while ((section = elf_nextscn(handle, section))) {
-		const char *its;
-
-		if (!gelf_getshdr(section, &header))
-			continue;
-		its = elf_strptr(handle, names, header.sh_name);
-		if (its && !strcmp(its, name) && header.sh_type != SHT_NOBITS)
-			return elf_rawdata(section, NULL);
-	}
-	return NULL;
-}
-
 /*
  * The debug file that .gnu_debuglink names, where gdb looks for it: a name and a
  * checksum.
  */
 bool sb_elf_open_by_link(struct sb_elf *elf)
 {
-	Elf_Data *data = sb_elf_section(elf->handle, ".gnu_debuglink");
+	Elf_Data *data = sb_elf_section_data(elf->handle, ".gnu_debuglink");
 	int directory = strrchr(elf->path, '/') - elf->path;
 	const char *const forms[] = { "%s%.*s/%s", "%s%.*s/.debug/%s", "%s%.*s/%s" };
 	const char *name = data ? data->d_buf : NULL;
@@ -186,7 +166,7 @@ bool sb_elf_open_debug_file(struct sb_elf *elf)
 
 bool sb_elf_open_packed(struct sb_elf *elf)
 {
-	Elf_Data *data = sb_elf_section(elf->handle, ".gnu_debugdata");
+	Elf_Data *data = sb_elf_section_data(elf->handle, ".gnu_debugdata");
 	GElf_Ehdr header;
 	size_t size;
 

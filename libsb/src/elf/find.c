@@ -273,7 +273,7 @@ static int find_glob(struct sb_elf *elf, const char *text, struct sb_places *pla
 }
 
 /* Parse a number up to the end of @text. */
-static bool parse_number(const char *text, uint64_t *value)
+static bool parse_offset(const char *text, uint64_t *value)
 {
 	char *end;
 
@@ -289,7 +289,7 @@ static int find_offset(struct sb_elf *elf, const char *text, struct sb_places *p
 {
 	uint64_t offset;
 
-	if (!parse_number(text + 1, &offset))
+	if (!parse_offset(text + 1, &offset))
 		return sb_error_set(err, EINVAL, "'%s' is not @0xOFFSET", text);
 	if (!sb_segments_offset(&elf->code, offset))
 		return sb_error_set(err, EINVAL,
@@ -416,7 +416,7 @@ static int find_inside(struct sb_elf *elf, const char *text, struct sb_places *p
 	char *name;
 	int rc;
 
-	if (!plus || plus == text || !parse_number(plus + 1, &distance))
+	if (!plus || plus == text || !parse_offset(plus + 1, &distance))
 		return 0;
 	name = strndup(text, (size_t)(plus - text));
 	rc = name ? find_name(elf, name, places) : -1;

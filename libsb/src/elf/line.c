@@ -29,7 +29,8 @@
 
 #include <dwarf.h>
 #include <elfutils/libdw.h>
-#include <gelf.h>
+
+#include "elf/parts.h"
 
 /* Nesting depth of debug entries; compilers generate some tens. */
 #define MAX_DEPTH 512
@@ -686,22 +687,13 @@ static int read_unit(struct reading *reading, Dwarf_Die *die, Dwarf_Die *split)
 
 static bool has_table(Elf *handle)
 {
-	Elf_Scn *section = NULL;
+	static const char *const names[] = { ".debug_line", ".zdebug_line" };
 	GElf_Shdr header;
-	size_t names;
 
-	if (!handle || elf_getshdrstrndx(handle, &names))
-		return false;
-	while ((section = elf_nextscn(handle, section))) {
-		const char *name;
-
-		if (!gelf_getshdr(section, &header) || header.sh_type == SHT_NOBITS)
-			continue;
-		name = elf_strptr(handle, names, header.sh_name);
-		if (name &&
-		    (!strcmp(name, ".debug_line") || !strcmp(name, ".zdebug_line")))
+	for (size_t i = 0; handle && i < sizeof(names) / sizeof(names[0]); i++)
+		if (sb_elf_section(handle, names[i], &header) &&
+		    header.sh_type != SHT_NOBITS)
 			return true;
-	}
 	return false;
 }
 

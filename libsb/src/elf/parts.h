@@ -38,13 +38,18 @@ bool sb_segments_to_offset(const struct segments *segments, uint64_t address,
 
 /* The build-id in hex, or NULL. The caller frees it. */
 char *sb_build_id_read(Elf *handle, off_t file_size);
-/* What a section has in the file; NULL: there is none of that name. */
-Elf_Data *sb_elf_section(Elf *handle, const char *name);
 /* Open the debug file that the build-id names, or that .gnu_debuglink names. */
 bool sb_elf_open_by_build_id(struct sb_elf *elf);
 bool sb_elf_open_by_link(struct sb_elf *elf);
 /* The compressed file inside the file, with the functions that .dynsym lacks. */
 bool sb_elf_open_packed(struct sb_elf *elf);
+
+/* section.c */
+
+/* The section of that name, and its header; NULL: there is none. */
+Elf_Scn *sb_elf_section(Elf *handle, const char *name, GElf_Shdr *header);
+/* What it has in the file; NULL: nothing, or there is no such section. */
+Elf_Data *sb_elf_section_data(Elf *handle, const char *name);
 
 /* usdt.c */
 

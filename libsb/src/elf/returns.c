@@ -13,7 +13,7 @@
 #include "elf/returns.h"
 
 #ifdef HAVE_LIBELF
-#include <gelf.h>
+#include "elf/parts.h"
 #endif
 
 /* The last part of "FILE:NAME", without a version. */
@@ -77,38 +77,18 @@ const char *sb_elf_no_return(const struct sb_place *place)
 	return NULL;
 }
 
+static bool has_section(const struct sb_elf *elf, const char *name)
+{
 #ifdef HAVE_LIBELF
-
-static bool has_section(const struct sb_elf *elf, const char *wanted)
-{
-	Elf *handle = elf->handle;
-	Elf_Scn *section = NULL;
 	GElf_Shdr header;
-	size_t names;
 
-	if (!handle || elf_getshdrstrndx(handle, &names))
-		return false;
-	while ((section = elf_nextscn(handle, section))) {
-		const char *name = gelf_getshdr(section, &header) ?
-					   elf_strptr(handle, names, header.sh_name) :
-					   NULL;
-
-		if (name && !strcmp(name, wanted))
-			return true;
-	}
-	return false;
-}
-
+	return elf->handle && sb_elf_section(elf->handle, name, &header);
 #else
-
-static bool has_section(const struct sb_elf *elf, const char *wanted)
-{
 	(void)elf;
-	(void)wanted;
+	(void)name;
 	return false;
-}
-
 #endif
+}
 
 /* Whether the file has or imports a symbol of that name. */
 static bool has_symbol(struct sb_elf *elf, const char *name)

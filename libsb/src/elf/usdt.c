@@ -60,26 +60,6 @@ static int take_usdt(struct sb_elf *elf, const char *desc, size_t size, uint64_t
 	return 0;
 }
 
-static uint64_t section_address(Elf *handle, const char *name)
-{
-	Elf_Scn *section = NULL;
-	GElf_Shdr header;
-	size_t names;
-
-	if (elf_getshdrstrndx(handle, &names))
-		return 0;
-	while ((section = elf_nextscn(handle, section))) {
-		const char *its;
-
-		if (!gelf_getshdr(section, &header))
-			continue;
-		its = elf_strptr(handle, names, header.sh_name);
-		if (its && !strcmp(its, name))
-			return header.sh_addr;
-	}
-	return 0;
-}
-
 static int order_usdt(const void *left, const void *right)
 {
 	const struct sb_usdt *a = left, *b = right;
@@ -89,13 +69,16 @@ static int order_usdt(const void *left, const void *right)
 
 int sb_usdt_read(struct sb_elf *elf, struct sb_error *err)
 {
-	Elf_Data *notes = sb_elf_section(elf->handle, ".note.stapsdt");
-	uint64_t base = notes ? section_address(elf->handle, ".stapsdt.base") : 0;
+	Elf_Data *notes = sb_elf_section_data(elf->handle, ".note.stapsdt");
 	size_t at = 0, name, desc;
+	uint64_t base = 0;
+	GElf_Shdr header;
 	GElf_Nhdr note;
 
 	if (!notes || !notes->d_buf)
 		return 0;
+	if (sb_elf_section(elf->handle, ".stapsdt.base", &header))
+		base = header.sh_addr;
 	notes->d_type = ELF_T_NHDR;
 	while ((at = gelf_getnote(notes, at, &note, &name, &desc)) > 0) {
 		const char *bytes = notes->d_buf;

@@ -3,7 +3,7 @@
  * The hot path: code that each call of a matched function executes. It is inlined,
  * because a function call would cost as much as the rest. It is used by sb_site_hit(),
  * and by hooks that are built together with libsb. Of libsb's internal headers these include
- * this one, site/latency.h, spin.h and array.h.
+ * this one, site/latency.h, spin.h, array.h and thread_end.h.
  */
 #ifndef SB_SITE_HOT_PATH_H
 #define SB_SITE_HOT_PATH_H

@@ -5,6 +5,7 @@
 
 #include "free.h"
 #include "range.h"
+#include "site/hit.h"
 #include "site/table.h"
 
 struct sb_site_list {
@@ -12,8 +13,6 @@ struct sb_site_list {
 	uint64_t lost;
 	struct site_seen entries[]; /* the list owns their names */
 };
-
-#define load(object) atomic_load_explicit(object, memory_order_relaxed)
 
 static uint64_t effective_delay(struct sb_site_table *table, struct site_slot *slot,
 				uint32_t function)

@@ -161,20 +161,26 @@ def unended(name: str, until: str) -> str:
 
 
 def is_of(target: Target, name: str) -> bool:
-    """Whether the target also matches a function, ``module:qualname``."""
+    """Whether the target also matches a function, ``module:qualname``.
+
+    A target that names a file by its path may match: the name does not have the path.
+    """
     left, _, right = name.rpartition(":")
-    if target.source_line and ("/" in target.left or target.left.endswith(".py")):
-        # By a path; the name has the module.
-        return target.right == right
     return (
         not target.native
-        and _core.glob_match(target.left, left)
+        and (_is_by_path(target) or _core.glob_match(target.left, left))
         and _core.glob_match(target.right, right)
     )
 
 
+def _is_by_path(target: Target) -> bool:
+    is_file = target.source_line > 0 and target.left.endswith(".py")
+    return "/" in target.left or is_file
+
+
 def _is_glob(target: Target) -> bool:
-    return bool(set("*?[") & set(target.left + target.right))
+    """Whether it is not the name of one function; paths are globs too."""
+    return bool(set("*?[/") & set(target.left + target.right))
 
 
 def _of_glob(target: Target, imported: Collection[str]) -> str:

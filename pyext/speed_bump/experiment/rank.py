@@ -769,7 +769,6 @@ class Experiment:
             if not any(
                 missing.is_of(t, name) or program.is_of_native(t, name) for name in called
             )
-            and not ("/" in t.left and called)
         ]
         return missing.reasons(
             silent, self.runner.command, program.imported(), program.refused(), called

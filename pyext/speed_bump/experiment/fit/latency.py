@@ -53,7 +53,7 @@ from speed_bump.experiment.fit.columns import (
     table,
     undelayed,
 )
-from speed_bump.experiment.fit.effects import SHAM, by_design, lagged
+from speed_bump.experiment.fit.effects import by_design, lagged, sham_bound
 from speed_bump.experiment.fit.finding import lasting
 from speed_bump.experiment.fit.interval import (
     HIDDEN,
@@ -522,6 +522,7 @@ class RequestLatency:
         undelayed_ns: by statistic, while nothing was delayed
         rate: requests per second
         sham: the apparent effect of no delay on the mean, ns
+        sham_alarms: whether it is certainly not 0
     """
 
     name: str
@@ -535,6 +536,7 @@ class RequestLatency:
     lags: int = 0
     load: Load | None = None
     sham: Interval | None = None
+    sham_alarms: bool = False
     findings: list[Finding] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -634,7 +636,7 @@ def request_latency(
     mean = out.undelayed_ns.get("mean", float(took.mean()))
     real = [k for k, functions in enumerate(whose) if functions]
     out.load = load(events, _moves(estimates["mean"], mean, time, unit, real))
-    out.sham = _sham(design, whose, estimates["mean"])
+    out.sham, out.sham_alarms = _sham(design, whose, estimates["mean"])
     for n in names:
         if (n,) not in whose:
             out.findings.append(_unmeasured(record, n))
@@ -655,14 +657,16 @@ def request_latency(
 
 def _sham(
     design: Design, whose: Sequence[tuple[str, ...]], mean: Estimate
-) -> Interval | None:
-    """The apparent effect of no delay on the mean."""
-    sham = None
-    for k, functions in enumerate(whose):
-        on = int((design.x[design.rows][:, design.member == k] > 0).any(1).sum())
-        if not functions and on >= MIN_ON:
-            sham = around(float(mean.value[k]), float(mean.error[k]), on - 1)
-    return sham
+) -> tuple[Interval | None, bool]:
+    """The apparent effect of no delay on the mean, and whether it is not 0."""
+    if () not in whose:
+        return None, False
+    k = whose.index(())
+    on = int((design.x[design.rows][:, design.member == k] > 0).any(1).sum())
+    if on < MIN_ON:
+        return None, False
+    value, error = float(mean.value[k]), float(mean.error[k])
+    return around(value, error, on - 1), abs(value) > sham_bound(on) * error
 
 
 @dataclass(frozen=True)
@@ -926,7 +930,7 @@ def _warn(out: RequestLatency, kept: Kept, share: float) -> None:
             "said; longer slots help"
         )
     sham = out.sham
-    if sham is not None and abs(sham.value) > SHAM * sham.half / 2:
+    if sham is not None and out.sham_alarms:
         out.warnings.append(
             f"nothing seems to add {human(abs(sham.value))}: something other than delays "
             "is at work"

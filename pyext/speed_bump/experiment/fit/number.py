@@ -414,11 +414,10 @@ def _pooled(
             number = of(high)
             number.between = True
         return number
-    try:
-        weights = np.linalg.solve(cov, np.ones(len(at)))
-    except np.linalg.LinAlgError:
+    if np.linalg.matrix_rank(cov, hermitian=True) < len(at):
         return of(best)
-    if not np.isfinite(weights).all() or weights.sum() <= 0:
+    weights = np.linalg.solve(cov, np.ones(len(at)))
+    if weights.sum() <= 0:
         return of(best)
     weights /= weights.sum()
     value = float(weights @ np.array([e.c for e in some]))

@@ -29,16 +29,8 @@ from speed_bump.experiment.fit.verdict import (
 from speed_bump.experiment.record import Floats, Record
 from speed_bump.experiment.show.encode import finite, interval_json
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
-from speed_bump.experiment.show.text import (
-    PROSE,
-    columns,
-    number,
-    percent,
-    ranked,
-    squeezed,
-    unit_ns,
-    wrapped,
-)
+from speed_bump.experiment.show.text import PROSE, columns, unit_ns, wrapped
+from speed_bump.experiment.show.wording import number, percent, ranked, squeezed
 from speed_bump.experiment.symbols import short
 
 FORMAT = 3

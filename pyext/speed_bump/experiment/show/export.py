@@ -18,7 +18,7 @@ from speed_bump.experiment.account import C, Frame, Looks, asked_name
 from speed_bump.experiment.fit.verdict import INCONCLUSIVE, Verdict
 from speed_bump.experiment.record import Record
 from speed_bump.experiment.show import flame
-from speed_bump.experiment.show import text as words
+from speed_bump.experiment.show.text import command_of, unit_ns
 
 SUFFIXES = (".svg", ".json", ".pb.gz")
 # The length of a unit in these formats if its time is unknown, so that parts can be read.
@@ -60,7 +60,7 @@ def flamegraph(record: Record, verdict: Verdict, path: str) -> bytes:
 
 
 def _unit_ns(record: Record, verdict: Verdict) -> float:
-    return words.unit_ns(record, verdict) or UNKNOWN_UNIT_NS
+    return unit_ns(record, verdict) or UNKNOWN_UNIT_NS
 
 
 def _of_threads(looks: Looks) -> dict[str, list[tuple[list[Frame], float]]]:
@@ -108,7 +108,7 @@ def speedscope(record: Record, verdict: Verdict, looks: Looks) -> dict[str, Any]
     return {
         "$schema": "https://www.speedscope.app/file-format-schema.json",
         "exporter": f"speed-bump {record.header.get('version', '')}".strip(),
-        "name": words.command_of(record),
+        "name": command_of(record),
         "shared": {"frames": frames},
         "profiles": profiles,
     }
@@ -189,7 +189,7 @@ def pprof(record: Record, verdict: Verdict, looks: Looks) -> bytes:
             )
         )
     kind = _number(1, strings("time of a unit")) + _number(2, strings("nanoseconds"))
-    comment = strings(f"{words.command_of(record)}: {total} looks")
+    comment = strings(f"{command_of(record)}: {total} looks")
     parts = [_bytes(1, kind), *samples, *functions]
     parts += [_bytes(6, text.encode()) for text in strings.known]
     parts += [_number(10, round(unit_ns)), _packed(13, [comment])]

@@ -28,7 +28,8 @@ from speed_bump.experiment.fit.verdict import (
     Verdict,
 )
 from speed_bump.experiment.record import Record
-from speed_bump.experiment.show import text as words
+from speed_bump.experiment.show import wording
+from speed_bump.experiment.show.text import command_of, unit_ns
 from speed_bump.experiment.symbols import short
 
 # Narrower frames are not drawn.
@@ -154,7 +155,7 @@ def flame(record: Record, verdict: Verdict) -> Flame | None:
             node.looks += n
     if not root.looks:
         return None
-    return Flame(root, findings, words.unit_ns(record, verdict))
+    return Flame(root, findings, unit_ns(record, verdict))
 
 
 def stacks_of_unit(looks: Looks) -> Iterator[tuple[list[Frame], float]]:
@@ -221,7 +222,7 @@ def says(found: Flame, node: Node) -> str:
     if verdict == NOT_ASKED:
         return f"{text}; not known whether it matters: not measured"
     finding = found.findings[node.owner]
-    interval = words.number(finding.criticality)
+    interval = wording.number(finding.criticality)
     known = verdict if verdict != INCONCLUSIVE else "not known whether it matters"
     own = asked_name(node.frame, found.findings) == node.owner
     of = "" if own else f" as part of {short(node.owner)}"
@@ -312,7 +313,7 @@ def facts(found: Flame, frame: Frame) -> list[str]:
             finding = found.findings[owner]
             lines.append(
                 f"measured as part of {short(owner)}: {finding.verdict}, "
-                f"criticality {words.number(finding.criticality)}"
+                f"criticality {wording.number(finding.criticality)}"
             )
     elif nodes and nodes[0] is not found.root:
         lines.append("not known whether it matters: it was not measured; name it with -t")
@@ -321,13 +322,13 @@ def facts(found: Flame, frame: Frame) -> list[str]:
 
 def _known(finding: Finding) -> list[str]:
     lines = [
-        f"{finding.verdict}: criticality {words.number(finding.criticality)}, with its "
+        f"{finding.verdict}: criticality {wording.number(finding.criticality)}, with its "
         "95% interval"
     ]
     if finding.headroom is not None:
         lines.append(
             "making it faster gains at most "
-            f"{words.percent_between(finding.headroom)} of the time"
+            f"{wording.percent_between(finding.headroom)} of the time"
         )
     if finding.reason:
         lines.append(finding.reason)
@@ -382,14 +383,14 @@ def svg(record: Record, verdict: Verdict, found: Flame) -> str:
     parts = [
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDE} {height}' "
         f"width='100%' style='max-width:{WIDE}px'><title>speed-bump: "
-        f"{escape(words.command_of(record))}</title><style>{SVG_STYLE}</style>"
+        f"{escape(command_of(record))}</title><style>{SVG_STYLE}</style>"
         "<defs><pattern id='asleep' width='8' height='8' patternUnits='userSpaceOnUse' "
         "patternTransform='rotate(45)'><path d='M0 0V8'/></pattern></defs>"
         f"<rect class='paper' width='{WIDE}' height='{height}'/>",
         f"<text class='title' x='{MARGIN}' y='26'>Where a unit's time goes, and whether "
         "it matters</text>",
         f"<text class='soft' x='{MARGIN}' y='48'>"
-        f"{escape(_cut(words.command_of(record), 160))}</text>",
+        f"{escape(_cut(command_of(record), 160))}</text>",
     ]
     x = float(MARGIN)
     kinds = {found.verdict(box.node) for box in drawn}

@@ -40,13 +40,11 @@ from speed_bump.experiment.show.text import (
     cells,
     command_of,
     is_plain,
-    number,
-    ranked,
     remarks,
-    shared_note,
     title,
     why,
 )
+from speed_bump.experiment.show.wording import number, ranked, shared_note
 from speed_bump.experiment.symbols import short
 
 STYLE = """

@@ -12,7 +12,7 @@ from speed_bump.experiment.cluster.places import agree
 from speed_bump.experiment.fit.interval import THRESHOLD, WIDEST
 from speed_bump.experiment.fit.verdict import INCONCLUSIVE, label_of
 from speed_bump.experiment.job_ranks import told
-from speed_bump.experiment.show import ranks, text
+from speed_bump.experiment.show import ranks, text, wording
 from speed_bump.experiment.show.encode import finite, interval_json
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
 
@@ -100,9 +100,9 @@ def as_text(job: Job) -> str:
     lines = [
         [
             effect.name,
-            text.count(effect.calls),
+            wording.count(effect.calls),
             human(effect.delay_ns),
-            text.number(effect.criticality),
+            wording.number(effect.criticality),
             verdict(effect),
             where(job, effect),
         ]
@@ -131,12 +131,12 @@ def confirmed_cells(found: Confirmed) -> list[str]:
     return [
         found.name,
         found.group,
-        text.number(found.everywhere),
-        text.number(found.alone),
+        wording.number(found.everywhere),
+        wording.number(found.alone),
         "-" if told is None else f"{told.alone:.2f}",
-        text.number(found.without),
+        wording.number(found.without),
         "-" if told is None else f"{told.without:.2f}",
-        text.number(found.gain),
+        wording.number(found.gain),
     ]
 
 
@@ -150,7 +150,7 @@ def conclusions(job: Job) -> list[str]:
             assert found.gain is not None
             lines.append(
                 f"rank {group}: of each millisecond that {found.name} is made faster "
-                f"there alone, the step gains {text.number(found.gain)} ms, up to "
+                f"there alone, the step gains {wording.number(found.gain)} ms, up to "
                 f"{human(found.delay_ns)}"
             )
         unknown = [f for f in some if not f.gain or f.gain.high >= THRESHOLD]
@@ -158,7 +158,7 @@ def conclusions(job: Job) -> list[str]:
             lines.append(f"rank {group}: making a function faster there gains nothing")
         elif not there and unknown:
             most = ", ".join(
-                f"{f.name} {text.number(f.gain)}" for f in unknown[:MAX_TOLD]
+                f"{f.name} {wording.number(f.gain)}" for f in unknown[:MAX_TOLD]
             )
             more = f" and {len(unknown) - MAX_TOLD} more" if unknown[MAX_TOLD:] else ""
             lines.append(

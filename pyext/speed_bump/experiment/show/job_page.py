@@ -14,7 +14,7 @@ from speed_bump.experiment.cluster.places import Place, Places, merged
 from speed_bump.experiment.fit.interval import Interval, label_of
 from speed_bump.experiment.job_ranks import told
 from speed_bump.experiment.show import job as table
-from speed_bump.experiment.show import ranks, text
+from speed_bump.experiment.show import ranks, wording
 from speed_bump.experiment.show.html import STYLE, span
 
 MAX_PLACES = 16
@@ -62,7 +62,7 @@ def _colour(interval: Interval | None) -> str:
 def _number(interval: Interval | None) -> str:
     if interval is None:
         return "-"
-    return f"{escape(text.number(interval))} {span(interval, _colour(interval))}"
+    return f"{escape(wording.number(interval))} {span(interval, _colour(interval))}"
 
 
 def _table(heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> str:
@@ -100,7 +100,7 @@ def _functions(job: Job) -> str:
         label = table.verdict(effect)
         return [
             f"<code>{escape(effect.name)}</code>",
-            text.count(effect.calls),
+            wording.count(effect.calls),
             human(effect.delay_ns),
             _number(effect.criticality),
             f"<span class='{label}'>{label}</span>",

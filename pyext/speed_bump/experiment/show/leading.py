@@ -16,6 +16,7 @@ from speed_bump.experiment.show import text
 from speed_bump.experiment.show.encode import interval_json
 from speed_bump.experiment.show.live import LINES_S, REFRESH_S, Progress, open_screen
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
+from speed_bump.experiment.show.wording import number
 
 # Functions and nodes that a table shows.
 MAX_LINES = 12
@@ -51,7 +52,7 @@ def progress(leader: Leader) -> str:
     if leader.job is not None:
         effects = show.ordered(leader.job)
         rows = [
-            [effect.name, text.number(effect.criticality), _label(leader, effect)]
+            [effect.name, number(effect.criticality), _label(leader, effect)]
             for effect in effects[:MAX_LINES]
         ]
         parts.append(table(FUNCTIONS, rows))

@@ -16,7 +16,7 @@ from speed_bump.duration import human
 from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.fit.verdict import INCONCLUSIVE, Finding, Verdict, verdict
 from speed_bump.experiment.record import Record
-from speed_bump.experiment.show.text import number, percent, ranked, squeezed
+from speed_bump.experiment.show.wording import number, percent, ranked, squeezed
 from speed_bump.experiment.symbols import short
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from speed_bump.experiment.fit.verdict import (
     Verdict,
 )
 from speed_bump.experiment.record import Record
-from speed_bump.experiment.show import spent
-from speed_bump.experiment.show import text as words
+from speed_bump.experiment.show import spent, wording
 from speed_bump.experiment.symbols import is_line, short
 
 # A smaller headroom is not worth the work, and the sentence says so.
@@ -28,7 +27,7 @@ MOSTLY = 0.5
 
 def sentence(record: Record, verdict: Verdict) -> str:
     """What to look at first, what that can gain at most, and what to leave alone."""
-    found = words.ranked(verdict.findings)
+    found = wording.ranked(verdict.findings)
     account = spent.of(record, verdict)
     matter = [f for f in found if f.verdict in (MATTERS, PARTLY)]
     hidden = [f.name for f in found if f.verdict == HIDDEN]
@@ -41,12 +40,12 @@ def sentence(record: Record, verdict: Verdict) -> str:
     elif matter:
         parts.append(
             _first_inside(inside, matter[0])
-            or _first(matter, account, words.shared_note(verdict))
+            or _first(matter, account, wording.shared_note(verdict))
         )
     elif unknown:
         parts.append(_while_busy(unknown) or "No function is known to matter yet")
         # What has the most time is of the most interest.
-        helps = max(unknown, key=words.own_part).help
+        helps = max(unknown, key=wording.own_part).help
         if helps:
             parts.append(f"what helps: {helps}")
     elif hidden:
@@ -55,9 +54,9 @@ def sentence(record: Record, verdict: Verdict) -> str:
             + (_waits(record, account) or "name others, or native ones")
         )
     if hidden:
-        parts.append(f"not worth touching: {words.listed(hidden)}")
+        parts.append(f"not worth touching: {wording.listed(hidden)}")
     if (matter or nothing) and unknown:
-        parts.append(f"not known yet: {words.listed([f.name for f in unknown])}")
+        parts.append(f"not known yet: {wording.listed([f.name for f in unknown])}")
     text = "; ".join(parts)
     return f"{text}." if text else ""
 
@@ -154,14 +153,14 @@ def _first_inside(inside: tuple[float, Inside, Finding] | None, first: Finding) 
         return ""
     return (
         f"Look first at {short(one.name)} (called by {short(one.of)}, {caller.verdict}, "
-        f"{words.number(caller.criticality)}): making it faster gains at most "
+        f"{wording.number(caller.criticality)}): making it faster gains at most "
         f"{spent.part(most)} of the time"
     )
 
 
 def _first(matter: list[Finding], account: Account | None, shared: str) -> str:
     first = matter[0]
-    how = f"{first.verdict}, {words.number(first.criticality)}"
+    how = f"{first.verdict}, {wording.number(first.criticality)}"
     how += f" {shared}" if shared else ""
     name = short(first.name)
     if first.headroom is None and is_line(first.name):
@@ -174,7 +173,7 @@ def _first(matter: list[Finding], account: Account | None, shared: str) -> str:
             f"Look first at {name} ({how}); its self time was not seen, so what it can "
             "gain is not known"
         )
-    most = words.percent_between(first.headroom)
+    most = wording.percent_between(first.headroom)
     if first.headroom.high < LITTLE:
         return (
             f"Nothing here can gain much: at most {most} of the time, in {name} ({how})"
@@ -193,5 +192,5 @@ def _first(matter: list[Finding], account: Account | None, shared: str) -> str:
     )
     code = computing(first, account)
     if code:
-        text += f", and faster code {words.percent_between(code)}"
+        text += f", and faster code {wording.percent_between(code)}"
     return text

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import re
 import shlex
 import shutil
@@ -42,7 +41,17 @@ from speed_bump.experiment.record import Floats, Record
 from speed_bump.experiment.show import found as looked
 from speed_bump.experiment.show import latency, mean_latency, ranks, spent
 from speed_bump.experiment.show.encode import finite, interval_json
+from speed_bump.experiment.show.sentence import sentence
 from speed_bump.experiment.show.table import LEFT, RIGHT, table
+from speed_bump.experiment.show.wording import (
+    count,
+    listed,
+    number,
+    percent,
+    ranked,
+    shared_note,
+    squeezed,
+)
 from speed_bump.experiment.symbols import short
 
 FORMAT = 3
@@ -52,52 +61,10 @@ PROSE = 80
 MIN_NAME = 16
 # Of the functions that were not delayed and have an answer.
 MIN_INSIDE, MAX_INSIDE = 0.01, 5
-# More names than these are counted, not listed.
-MAX_NAMES = 3
 HEADS = ("function", "calls", "self", "criticality", "headroom", "verdict")
 
 
 # ------------------------------------------------------------------------ numbers
-
-
-def squeezed(name: str, most: int) -> str:
-    """Shorten a name in the middle, to this many columns."""
-    if len(name) <= most:
-        return name
-    tail = (most - 1) * 2 // 3
-    return f"{name[: most - 1 - tail]}…{name[-tail:]}"
-
-
-def number(interval: Interval | None) -> str:
-    """A value with half of its interval; if that is not symmetric, with its ends."""
-    if interval is None:
-        return "-"
-    low, value, high = interval.low, interval.value, interval.high
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return f"{value:.2f}"
-    if abs((high - value) - (value - low)) < 0.02 * (high - low) + 1e-9:
-        return f"{value:.2f} ± {interval.half:.2f}".replace("-0.00", "0.00")
-    if low == 0:
-        return f"< {high:.2f}"
-    return f"{low:.2f} to {high:.2f}"
-
-
-def percent(interval: Interval | None) -> str:
-    """The value alone, in percent."""
-    return "-" if interval is None else f"{100 * interval.value:.1f}%"
-
-
-def percent_between(interval: Interval) -> str:
-    """A value in percent, with its interval."""
-    low, high = 100 * interval.low, 100 * interval.high
-    return f"{percent(interval)} ({low:.1f} to {high:.1f})"
-
-
-def count(value: float) -> str:
-    """Calls per unit."""
-    if not math.isfinite(value) or value == 0:
-        return "-"
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def calls_per_unit(record: Record) -> dict[str, float]:
@@ -133,44 +100,12 @@ def unit_ns(record: Record, verdict: Verdict) -> float:
     return record.unit_ns or verdict.slot_ns / max(record.slot_units, 1)
 
 
-def own_part(finding: Finding) -> float:
-    """The part of the time in the function itself; 0 if unknown."""
-    return finding.share.value if finding.share else 0.0
-
-
-def ranked(findings: Sequence[Finding]) -> list[Finding]:
-    """Those with the most headroom first, then the most critical ones; those without
-    numbers by their self time.
-    """
-
-    def key(finding: Finding) -> tuple[float, float, float, str]:
-        headroom, c = finding.headroom, finding.criticality
-        return (
-            -round(headroom.value, 3) if headroom else 0.0,
-            -c.value if c else 9.0,
-            -own_part(finding),
-            finding.name,
-        )
-
-    return sorted(findings, key=key)
-
-
 def command_of(record: Record) -> str:
     """The command as typed in a shell."""
     return shlex.join(record.header.get("command") or [])
 
 
 # -------------------------------------------------------------------------- words
-
-
-def listed(names: Sequence[str], most: int = MAX_NAMES) -> str:
-    """Names in a sentence: some of them, and how many more."""
-    some = [short(name) for name in names]
-    if len(some) > most + 1:
-        return f"{', '.join(some[:most])} and {len(some) - most} more"
-    if len(some) < 2:
-        return "".join(some)
-    return f"{', '.join(some[:-1])} and {some[-1]}"
 
 
 def title(record: Record, verdict: Verdict) -> list[str]:
@@ -207,20 +142,6 @@ def title(record: Record, verdict: Verdict) -> list[str]:
             f"itself waits for has a criticality of {1 / threads:.2f}, and matters"
         )
     return lines
-
-
-def shared_note(verdict: Verdict) -> str:
-    """A qualification of every number, such as the share of a CPU; "" for none."""
-    noted = [set(f.notes) for f in verdict.findings if f.criticality is not None]
-    # Without a number, notes of what was measured stand beside the reasons.
-    noted = noted or [set(f.notes) for f in verdict.findings if f.notes]
-    if not noted:
-        return ""
-    common = set.intersection(*noted)
-    for note in sorted(common):
-        if note.startswith(("with a CPU", "on ")):
-            return note
-    return ""
 
 
 def bill_text(bill: Bill, slot_ns: float) -> str:
@@ -465,13 +386,6 @@ def wrapped(text: str, width: int, indent: str = "") -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def sentence(record: Record, verdict: Verdict) -> str:
-    """What to look at first, what it can gain at most, and what to leave alone."""
-    from speed_bump.experiment.show import sentence as module
-
-    return module.sentence(record, verdict)
 
 
 def text(
