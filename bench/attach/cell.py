@@ -37,8 +37,11 @@ SLACK_S = float(os.environ.get("SB_SLACK_S", "1"))
 HANG_S = 120
 # If so many attempts in a row are refused, that is what this program does.
 ALL_REFUSED = 5
-# Programs that a debugger may never meet at a safe place; others must be attached to.
+# Programs that a debugger may never meet at a safe place, and those whose main thread never
+# comes back to the interpreter, without which sys.remote_exec does nothing; others must be
+# attached to.
 SELDOM = ("native", "allocating")
+NEVER_IN_PYTHON = ("reading", "locked")
 # The address space may grow by this from the first attach to the last, KiB: the kept
 # stacks of threads, and an arena of the allocator for each.
 GROWTH_KB = 160 << 10
@@ -160,7 +163,8 @@ class Cell:
                 break
         self.took_s = time.monotonic() - begin
         signal.alarm(HANG_S)
-        if not self.attached and self.shape not in SELDOM:
+        may_refuse = SELDOM + (NEVER_IN_PYTHON if self.way == "remote" else ())
+        if not self.attached and self.shape not in may_refuse:
             raise Failure("it was never attached to")
         self.compare(program, before, first or before)
         if self.attached:
