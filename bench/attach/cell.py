@@ -154,7 +154,9 @@ class Cell:
         begin = time.monotonic()
         for done in range(self.times):
             signal.alarm(HANG_S)
-            self.attach(program)
+            if not self.attach(program):
+                # It may not have noticed yet that this attempt is over.
+                time.sleep(1)
             program.check_alive()
             if done == min(9, self.times - 1):
                 first = program.settled(before)
