@@ -16,6 +16,8 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import speed_bump
@@ -389,6 +391,18 @@ def test_what_has_connected_has_what_is_left_of_the_time(
     here, _there = socket.socketpair()
     with pytest.raises(AttachError, match="did not answer"):
         ways.Link(os.getpid(), "remote", here, time.monotonic())
+
+
+def test_a_program_that_ends_is_not_waited_for(tmp_path: Path) -> None:
+    program = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
+    interpreter = cast(inject.Interpreter, SimpleNamespace(directory=""))
+    later = time.monotonic() + 10_000
+    with pytest.raises(AttachError, match="has ended"):
+        inject.through(
+            program.pid, "remote", str(tmp_path), interpreter, print, later, later
+        )
+    program.wait()
 
 
 @with_gdb

@@ -25,6 +25,7 @@ from speed_bump.experiment.program.ways import (
     Entry,
     Link,
     NotOffered,
+    has_ended,
     status_of,
 )
 from speed_bump.process import command_of
@@ -276,7 +277,7 @@ def _debug(name: str, path: str, entry: Entry) -> None:
             "holds no lock of the allocator or of the loader; nothing was changed there; "
             "try again"
         )
-    if _has_ended(entry.pid):
+    if has_ended(entry.pid):
         raise AttachError(f"process {entry.pid} has ended, or is about to")
     reason = [
         line
@@ -301,12 +302,8 @@ def _said(process: subprocess.Popen[str], pid: int) -> str:
         except subprocess.TimeoutExpired:
             # gdb waits for ever, deaf to both, for threads of a program that was killed.
             # One of a program that lives is never killed, as it may be in the call.
-            if _has_ended(pid):
+            if has_ended(pid):
                 process.kill()
             elif signals:
                 process.send_signal(signals.pop(0))
             wait_s = PATIENCE_S
-
-
-def _has_ended(pid: int) -> bool:
-    return status_of(pid).get("State", "X")[0] in "XZ"

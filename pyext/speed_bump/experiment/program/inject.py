@@ -31,6 +31,7 @@ from speed_bump.experiment.program.ways import (
     NotOffered,
     environ_of,
     give,
+    has_ended,
     owner,
     peer,
     sees,
@@ -56,6 +57,8 @@ PROBE_S = 30.0
 ANSWER_S = 1.0
 # For a program that began to connect when its request was withdrawn.
 LATE_S = 0.2
+# For withdrawing the request before the program should have answered.
+WITHDRAW_S = 0.5
 # The oldest Python that the package is for.
 MIN_VERSION = (3, 10)
 # The last byte of the number of a released version.
@@ -249,7 +252,7 @@ class Waiting:
             until: when one that has connected should have answered everything
 
         Raises:
-            AttachError: the program connected and can't be attached to
+            AttachError: the program has ended, or can't be attached to
         """
         self._socket.settimeout(0.1)
         while time.monotonic() < connect_until:
@@ -260,6 +263,8 @@ class Waiting:
             try:
                 connection, _ = self._socket.accept()
             except TimeoutError:
+                if has_ended(self._pid):
+                    raise AttachError(f"process {self._pid} has ended") from None
                 continue
             if peer(connection)[0] == self._pid:
                 return Link(self._pid, way, connection, until)
@@ -343,7 +348,9 @@ def by_remote(
             _remote_exec(pid, found, os.devnull)
 
     begin = time.monotonic()
-    connect_until = until if connect_s is None else min(until, begin + connect_s)
+    connect_until = until - WITHDRAW_S
+    if connect_s is not None:
+        connect_until = min(connect_until, begin + connect_s)
     link = through(pid, "remote", directory, found, ask, connect_until, until, withdraw)
     if link is None:
         raise NotOffered(

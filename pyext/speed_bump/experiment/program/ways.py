@@ -293,6 +293,11 @@ def status_of(pid: int) -> Mapping[str, str]:
         return {}
 
 
+def has_ended(pid: int) -> bool:
+    """Whether a process does not exist any more, or is only waited for."""
+    return status_of(pid).get("State", "X")[0] in "XZ"
+
+
 def sees(pid: int, path: str) -> bool:
     """Whether a process finds the same file at a path; True if that is unknown."""
     try:
