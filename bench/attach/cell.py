@@ -37,9 +37,9 @@ SLACK_S = float(os.environ.get("SB_SLACK_S", "1"))
 HANG_S = 120
 # If so many attempts in a row are refused, that is what this program does.
 ALL_REFUSED = 5
-# Programs that a debugger may never meet at a safe place, and those whose main thread never
-# comes back to the interpreter, without which sys.remote_exec does nothing; others must be
-# attached to.
+# Programs that a debugger may never meet at a safe place, and those whose main thread
+# never comes back to the interpreter, without which sys.remote_exec does nothing; others
+# must be attached to.
 SELDOM = ("native", "allocating")
 NEVER_IN_PYTHON = ("reading", "locked")
 # The address space may grow by this from the first attach to the last, KiB: the kept

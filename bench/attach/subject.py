@@ -138,8 +138,8 @@ class Subject:
 
     def threads(self):
         """As many as are busy in Python all the time."""
-        # They begin together: on one CPU, starting a thread beside many busy ones can take
-        # minutes, as the new thread and this one must each get the GIL.
+        # They begin together: on one CPU, starting a thread beside many busy ones can
+        # take minutes, as the new thread and this one must each get the GIL.
         begin = threading.Event()
 
         def wait_and_add():

@@ -253,11 +253,13 @@ def by_own_shares(
 class Delivered:
     """What became of the delays that were planned.
 
-    ``ratios``: by function, delay delivered over delay asked, if any was in force; "" is
-    all of them together. ``lapsed``: of ``planned`` slots, those in which a function was
-    called and its delay was not in force at all. Delays end by themselves when the tool
-    has no CPU for half a second. Such slots count as undelayed and do no harm. They occur
-    several at a time: a single one may have its delay counted in the next.
+    ``ratios``: by function, delay delivered over delay asked, if any was in force; 1 if
+    they differ by a call, which may have been counted in another slot, as the one that
+    ends a unit of work; "" is all of them together. ``lapsed``: of ``planned`` slots,
+    those in which a function was called and its delay was not in force at all. Delays end
+    by themselves when the tool has no CPU for half a second. Such slots count as
+    undelayed and do no harm. They occur several at a time: a single one may have its
+    delay counted in the next.
     """
 
     ratios: dict[str, float]
@@ -294,8 +296,7 @@ def delivered(record: Record) -> Delivered:
     slots = record.slots
     position = {name: k for k, name in enumerate(record.functions)}
     block = block_index(record)
-    asked = np.zeros(len(position))
-    given = np.zeros(len(position))
+    asked, given, of_a_call = np.zeros((3, len(position)))
     calls = np.nan_to_num(slots.calls)
     took = np.nan_to_num(slots.delivered_ns)
     lapsed = planned = 0
@@ -320,8 +321,13 @@ def delivered(record: Record) -> Delivered:
                 none = due & (ours <= 0) & lost[on]
                 lapsed, planned = lapsed + int(none.sum()), planned + int(due.sum())
                 asked[at] += float((own * rate)[~none].sum())
+                of_a_call[at] = max(of_a_call[at], *(rate * every)[~none], 0.0)
                 given[at] += float(ours.sum())
-    ratios = {name: given[k] / asked[k] for name, k in position.items() if asked[k] > 0}
+    ratios = {
+        name: given[k] / asked[k] if abs(given[k] - asked[k]) > of_a_call[k] else 1.0
+        for name, k in position.items()
+        if asked[k] > 0
+    }
     if asked.sum() > 0:
         ratios[""] = float(given.sum() / asked.sum())
     return Delivered(ratios, lapsed, planned)

@@ -17,6 +17,8 @@ Levels = npt.NDArray[np.uint8]
 # Lengths of a hold in slots, equally likely. Longer ones cost precision with slow noise.
 HOLDS = (1, 2, 3)
 PEDESTAL_HOLDS = (1, 2)
+# A round of holds is not shorter, so that what comes next can't be told from before.
+MIN_ROUND = 16
 # The maximal delay of a call.
 MAX_DELAY_NS = 1_000_000_000
 NATIVE_MIN_DELAY_NS = 10_000
@@ -75,6 +77,20 @@ def _hold_of(
     return np.repeat(np.arange(count + 1), lengths)[:count]
 
 
+def _in_rounds(
+    draw: np.random.Generator, count: int, chance: float
+) -> npt.NDArray[np.float64]:
+    """Points between 0 and 1, even over all, and over each round of ``1 / chance``.
+
+    They are a systematic sample. Each round has every nth point of it, in random order.
+    """
+    each = max(math.ceil(1 / chance) if chance > 0 else count, MIN_ROUND)
+    rounds = max(round(count / each), 1)
+    indices = [draw.permutation(np.arange(k, count, rounds)) for k in range(rounds)]
+    order = np.concatenate([indices[k] for k in draw.permutation(rounds)])
+    return np.asarray((order + draw.random()) / max(count, 1))
+
+
 def one_at_a_time(
     draw: np.random.Generator,
     count: int,
@@ -88,13 +104,14 @@ def one_at_a_time(
         even: each arm has as many holds as its chance says, or one more: they are drawn
             systematically, in random order (Madow & Madow, Ann. Math. Stat. 15, 1944). If
             each hold is drawn by itself, an arm out of twenty often has none in a short
-            experiment.
+            experiment. The same is true of each round in which an arm comes once, because
+            the program may end, or the budget, before the block does.
     """
     hold = _hold_of(draw, count, holds)
     edges = np.cumsum(np.asarray(chances, float))
     if even:
         used = int(hold[-1]) + 1 if len(hold) else 0
-        points = (draw.permutation(used) + draw.random()) / max(used, 1)
+        points = _in_rounds(draw, used, max(chances, default=0.0))
     else:
         points = draw.random(count + 1)
     which = np.searchsorted(edges, points, side="right")
