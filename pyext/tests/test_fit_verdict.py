@@ -13,7 +13,7 @@ np = pytest.importorskip("numpy")
 import model
 from speed_bump.experiment.fit import number, slack, ties
 from speed_bump.experiment.fit.columns import Column
-from speed_bump.experiment.fit.contention import Contention, contention
+from speed_bump.experiment.fit.contention import Contention, contention, delivered
 from speed_bump.experiment.fit.effects import Effect, Effects
 from speed_bump.experiment.fit.interval import (
     THRESHOLD,
@@ -27,6 +27,7 @@ from speed_bump.experiment.fit.verdict import label_of, verdict
 from speed_bump.experiment.record import Arm, Block, Delay, Machine, Record, SelfTime
 from speed_bump.experiment.show import text
 from speed_bump.experiment.slots import plan
+from speed_bump.experiment.slots.stages import Options, Stages
 from test_fit_effects import block, recorded
 
 pytestmark = pytest.mark.one_python
@@ -224,6 +225,44 @@ def test_delays_that_took_other_times_than_asked_take_labels_back():
     found = sound(verdict(run.record))
     assert {finding.verdict for finding in found.findings} == {"inconclusive"}
     assert "1.50 times" in found.findings[0].reason
+
+
+def test_a_call_may_be_counted_in_another_slot_than_it_is_delayed_in():
+    """Of a function that is called once in a slot, in a minute of long slots."""
+    draw = np.random.default_rng(1)
+    run = model.Run(model.Program(draw, 2), "quiet", draw, 0.5e9)
+    run.program.calls = lambda: np.array([1.0, 1.0])
+    run.undelayed(20)
+    block = Stages(Options(60), 1).next_block(run.record)
+    assert block is not None
+    run.run(block, most_ns=30e9)
+    slots = run.record.slots
+    on = np.flatnonzero(slots.delivered_ns[:, 0] > 0)[:3]
+    # A minute that was over after three slots of it.
+    slots.good[: on[-1] + 1] = True
+    slots.good[on[-1] + 1 :] = False
+    slots.calls[on[1], 0] += 1
+    sizes = slots.delivered_ns[on, 0]
+    assert delivered(run.record).ratios["m:f0"] == 1.0
+    slots.delivered_ns[on, 0] = sizes / 2
+    assert delivered(run.record).ratios["m:f0"] < 0.5
+    slots.delivered_ns[on, 0] = 2 * sizes
+    assert delivered(run.record).ratios["m:f0"] > 1.2
+
+
+def test_two_delayed_slots_can_be_enough():
+    draw = np.random.default_rng(1)
+    run = model.Run(model.sham(draw), "quiet", draw, 0.5e9)
+    run.undelayed(20)
+    block = Stages(Options(60), 1).next_block(run.record)
+    assert block is not None
+    run.run(block)
+    slots = run.record.slots
+    # Of each function the first two, and what is undelayed.
+    for k in range(slots.delivered_ns.shape[1]):
+        slots.good[np.flatnonzero(slots.delivered_ns[:, k] > 0)[2:]] = False
+    found = verdict(run.record).findings
+    assert [one.verdict for one in found[:3]] == ["matters", "hidden", "matters"]
 
 
 @pytest.mark.parametrize(
