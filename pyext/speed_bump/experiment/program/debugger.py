@@ -33,7 +33,7 @@ from speed_bump.process import command_of
 # A debugger stops looking for a safe place so long before the program should have
 # answered, so that a refusal comes in time; but it looks for this time at least.
 END_S = 0.5
-MIN_SEARCH_S = 2
+MIN_SEARCH_S = 1
 # For the calls in the program, after which a debugger is ended.
 DEBUGGER_S = 20.0
 # Libraries that allocate memory, or watch over it, or load others: their code may hold a
