@@ -5,6 +5,7 @@ import contextlib
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import time
@@ -15,6 +16,9 @@ HOSTS = {"n1": "10.77.0.1", "n2": "10.77.0.2"}
 NAMESPACES = ("--mount", "--net", "--uts", "--ipc")
 # Where Slurm's programs expect munge.
 MUNGE = "/run/munge"
+# Ray's sockets and logs, on each host its own.
+RAY = "/tmp/ray"
+RAY_S = 120
 LIMIT_S = 240
 # Of torchrun, for a job that may be started again. PORT is replaced.
 ELASTIC = (
@@ -107,6 +111,7 @@ class Cluster:
         self.speed_bump = f"{venv}/bin/speed-bump"
         self.port = 29500
         self.daemons = []
+        self.rays = []
         lines = ["127.0.0.1 localhost", *(f"{ip} {name}" for name, ip in HOSTS.items())]
         (LOGS / "hosts").write_text("".join(f"{line}\n" for line in lines))
         self.hosts = [Host(name) for name in HOSTS]
@@ -257,6 +262,50 @@ class Cluster:
                 break
             time.sleep(0.5)
         raise Failure(f"Slurm does not start: {done.stdout.strip()} (logs in {where})")
+
+    def ray(self, run, options, program, **_):
+        """By Ray Train: the member is in front of the Python of its workers."""
+        self.start_ray()
+        storage = f"{run}.ray"
+        os.mkdir(storage)
+        worker = shlex.join([*self.member(run, *options), self.python])
+        job = self.hosts[0].start(
+            f"{run}.log", self.python, *program,
+            "--by", "ray", "--python", worker, "--storage", storage,
+        )  # fmt: skip
+        return [job]
+
+    def start_ray(self):
+        """A head on the first host, a node on the other; no metrics, no dashboard."""
+        if self.rays and all(ray.poll() is None for ray in self.rays):
+            return
+        command = self.python.replace("bin/python", "bin/ray")
+        first = self.hosts[0]
+        if self.rays:
+            # On both hosts, which see each other's processes.
+            first.run(command, "stop", "--force", stdout=subprocess.DEVNULL)
+        self.rays.clear()
+        where = f"{HOSTS[first.name]}:{self.new_port()}"
+        os.makedirs(RAY, exist_ok=True)
+        for host in self.hosts:
+            host.run("mount", "-t", "tmpfs", "tmpfs", RAY)
+            log = LOGS / f"ray-{host.name}.log"
+            log.unlink(missing_ok=True)
+            mine = ("--address", where)
+            if host is first:
+                port = where.rpartition(":")[2]
+                mine = ("--head", "--port", port, "--include-dashboard=false")
+            ray = host.start(
+                log, command, "start", *mine, "--node-ip-address", HOSTS[host.name],
+                "--num-cpus", 2, "--object-store-memory", 100_000_000,
+                "--disable-usage-stats", "--block",
+            )  # fmt: skip
+            self.rays.append(ray)
+            end = time.monotonic() + RAY_S
+            while "Ray runtime started" not in log.read_text(errors="replace"):
+                if time.monotonic() > end or ray.poll() is not None:
+                    raise Failure(f"Ray does not start: {last_line(log)} ({log})")
+                time.sleep(0.2)
 
 
 def slurm_conf(where):
