@@ -13,7 +13,8 @@ __main__:step``).
 
 With torchrun the ranks meet in an all_reduce of gloo, with mpirun and srun in one of MPI
 (mpi4py), or of gloo with --by torch (MASTER_ADDR and MASTER_PORT are set then); with
---spawn N they are processes of multiprocessing that meet at a barrier.
+--spawn N they are processes of multiprocessing that meet at a barrier. With --by ray this
+is the driver of Ray Train, which starts a rank on each of two nodes; they meet in gloo.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 KINDS = ("balanced", "straggler", "prefetch", "jitter")
@@ -99,13 +101,58 @@ def by_torch(kind: str, steps: int, die_at: int) -> None:
     # Only the first attempt of a job that is started again.
     if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
         die_at = -1
+    work_by_gloo(kind, steps, die_at)
+    torch.distributed.destroy_process_group()
+
+
+def work_by_gloo(kind: str, steps: int, die_at: int) -> None:
+    import torch.distributed
+
     gradient = torch.ones(8)
 
     def meet() -> None:
         torch.distributed.all_reduce(gradient)
 
     work(kind, torch.distributed.get_rank(), steps, meet, die_at)
-    torch.distributed.destroy_process_group()
+
+
+def rank_of_ray(config: dict[str, Any]) -> None:
+    """A worker of Ray Train, which has made the group."""
+    import ray
+    import torch
+
+    torch.set_num_threads(1)
+    if config["task"]:
+        ray.get(ray.remote(num_cpus=0)(lambda: time.sleep(0.1)).remote())
+    die_at = config["die_at"]
+    if die_at >= 0 and torch.distributed.get_rank() == 1:
+        # Ray does not tell which attempt this is.
+        try:
+            os.mkdir(config["died"])
+        except FileExistsError:
+            die_at = -1
+    work_by_gloo(config["kind"], config["steps"], die_at)
+
+
+def by_ray(args: argparse.Namespace) -> None:
+    import ray
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    ray.init("auto")
+    died = os.path.join(os.path.abspath(args.storage), "died")
+    config = {name: getattr(args, name) for name in ("kind", "steps", "die_at", "task")}
+    TorchTrainer(
+        rank_of_ray,
+        train_loop_config={**config, "died": died},
+        torch_config=TorchConfig(backend="gloo"),
+        scaling_config=ScalingConfig(num_workers=2, placement_strategy="STRICT_SPREAD"),
+        run_config=RunConfig(
+            storage_path=os.path.abspath(args.storage),
+            failure_config=FailureConfig(max_failures=int(args.die_at >= 0)),
+            worker_runtime_env={"py_executable": args.python},
+        ),
+    ).fit()
 
 
 def by_mpi(kind: str, steps: int) -> None:
@@ -133,12 +180,24 @@ def main() -> None:
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--spawn", type=int, default=0, metavar="N")
-    parser.add_argument("--by", choices=("torch",), help="also without torchrun")
     parser.add_argument(
-        "--die-at", type=int, default=-1, metavar="STEP", help="rank 1, once (torchrun)"
+        "--by", choices=("torch", "ray"), help="torch: also without torchrun"
     )
+    parser.add_argument(
+        "--die-at",
+        type=int,
+        default=-1,
+        metavar="STEP",
+        help="rank 1, once (torchrun, Ray)",
+    )
+    of_ray = parser.add_argument_group("with --by ray")
+    of_ray.add_argument("--python", default="python", help="of the workers; with words")
+    of_ray.add_argument("--storage", default=".", help="directory that nodes share")
+    of_ray.add_argument("--task", action="store_true", help="each rank starts a task")
     args = parser.parse_args()
-    if args.spawn:
+    if args.by == "ray":
+        by_ray(args)
+    elif args.spawn:
         by_spawn(args.kind, args.steps, args.spawn)
     elif args.by:
         by_torch(args.kind, args.steps, args.die_at)

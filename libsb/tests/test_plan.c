@@ -545,6 +545,11 @@ static const struct launched_case {
 	  "srun", 5, 6, 1, 0 },
 	{ { "RANK", "0", "WORLD_SIZE", "2", "NODE_RANK", "1" },
 	  "its environment", 0, 2, 1, 0 },
+	{ { "RANK", "1", "WORLD_SIZE", "2", "NODE_RANK", "0", "RAY_RAYLET_PID", "1",
+	    "SPEED_BUMP_ATTEMPT", "2" },
+	  "Ray Train", 1, 2, 0, 2 },
+	/* As a helper of a worker: it is no rank. */
+	{ { "RAY_RAYLET_PID", "1" }, "", -1, -1, -1, 0 },
 	{ { "JOB_COMPLETION_INDEX", "2" }, "Kubernetes", 2, -1, 2, 0 },
 	{ { "RANK", "one" }, "", -1, -1, -1, 0 },
 	/* clang-format on */
@@ -583,6 +588,71 @@ static void ranks_are_told_by_their_launchers(void **state)
 		sb_site_table_close(table);
 		unlink(path);
 	}
+}
+
+/* A rank of Ray Train that has reported a unit, and lives until the pipe is closed. */
+static pid_t ray_rank(struct sb_site_table *table, const char *rank, int until[2])
+{
+	int ready[2];
+	char byte;
+	pid_t pid;
+
+	assert_int_equal(pipe(ready), 0);
+	assert_int_equal(pipe(until), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		close(until[1]);
+		setenv("RAY_RAYLET_PID", "1", 1);
+		setenv("SPEED_BUMP_ATTEMPT", "3", 1);
+		setenv("RANK", rank, 1);
+		if (sb_progress_add(table, "unit", 1) || write(ready[1], "r", 1) != 1)
+			_exit(1);
+		_exit(read(until[0], &byte, 1) != 0);
+	}
+	close(until[0]);
+	close(ready[1]);
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	close(ready[0]);
+	return pid;
+}
+
+static void ranks_of_ray_have_one_attempt_whatever_their_numbers(void **state)
+{
+	/* The number of the rank on this host has changed, and another has come. */
+	static const char *const numbers[] = { "0", "1", "0" };
+	static const int32_t attempts[] = { 3, 4, 4 };
+	struct sb_site_table *table = planned_table(path);
+	struct sb_plan *plan = plan_of(table);
+	struct sb_plan_rank ranks[4];
+	int until[3][2], status;
+	pid_t pids[3];
+
+	(void)state;
+	sb_plan_count_point(plan, "unit");
+	for (int i = 0; i < 3; i++) {
+		pids[i] = ray_rank(table, numbers[i], until[i]);
+		if (i == 0) {
+			close(until[i][1]);
+			assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+			assert_int_equal(status, 0);
+		}
+	}
+	assert_int_equal(sb_plan_ranks(plan, ranks, 4), 3);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(ranks[i].pid, pids[i]);
+		assert_int_equal(ranks[i].attempt, attempts[i]);
+	}
+	/* The third process has the other end of the second one's pipe too. */
+	close(until[1][1]);
+	close(until[2][1]);
+	for (int i = 1; i < 3; i++) {
+		assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+		assert_int_equal(status, 0);
+	}
+	sb_plan_free(plan);
+	sb_site_table_close(table);
+	unlink(path);
 }
 
 struct giver {
@@ -707,6 +777,7 @@ int main(void)
 		cmocka_unit_test(plans_expire),
 		cmocka_unit_test(each_rank_is_in_the_slot_that_its_own_units_say),
 		cmocka_unit_test(ranks_are_told_by_their_launchers),
+		cmocka_unit_test(ranks_of_ray_have_one_attempt_whatever_their_numbers),
 		cmocka_unit_test(threads_and_children_are_counted_once),
 		cmocka_unit_test(memory_of_others_is_asked_for),
 		cmocka_unit_test(tables_without_a_plan_have_none),

@@ -171,6 +171,48 @@ def test_a_member_that_starts_the_ranks_is_none_of_the_silent(tmp_path):
     assert not any("reported no step" in line for line in found["warnings"])
 
 
+def worker_of_ray(run, rank, steps):
+    """Ray sets the rank after the start."""
+    begin = f"import os; os.environ.update(RANK='{rank}', WORLD_SIZE='2')\n"
+    return subprocess.Popen(
+        command_line(
+            "member", "--run", str(run), "-t", "__main__:work", "--",
+            sys.executable, "-c", begin + PROGRAM, str(steps),
+        ),
+        env={**environment(), "RAY_RAYLET_PID": "1"},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def test_workers_that_ray_starts_again_are_another_attempt(tmp_path):
+    for steps in (60, 90):
+        workers = [worker_of_ray(tmp_path, rank, steps) for rank in (0, 1)]
+        for worker in workers:
+            assert "of a rank that is not known yet" in worker.communicate(timeout=60)[1]
+            assert worker.returncode == 0
+        found = written(tmp_path)
+    assert [rank["launcher"] for rank in found["job"]["ranks"]] == ["Ray Train"] * 2
+    assert "the job was started 2 times (attempts [0, 1])" in found["warnings"]
+    assert not any("two processes" in line for line in found["warnings"])
+    parts = [part for path in rows.files(str(tmp_path)) for part in rows.read(path)]
+    ended = {}
+    for part in parts:
+        key = part.rank.attempt, part.rank.rank
+        ended[key] = max(ended.get(key, 0), part.number[-1] % plan.ATTEMPT)
+    assert ended == {(0, 0): 59, (0, 1): 59, (1, 0): 89, (1, 1): 89}
+
+
+def test_an_attempt_begins_after_those_that_have_steps(tmp_path):
+    save(tmp_path, "n1-7", part_of(0), part_of(0, attempt=1))
+    assert rows.next_attempt(str(tmp_path), "n1") == 2
+    # Of other hosts it is enough to know how they began.
+    save(tmp_path, "n2-7", rows.none(Rank(1, attempt=8), {}), part_of(1, attempt=2))
+    assert rows.next_attempt(str(tmp_path), "n1") == 3
+    (tmp_path / "n3-7.rows").write_bytes(b"\x05\0\0\0wrong")
+    assert rows.next_attempt(str(tmp_path), "n4") == 3
+    assert rows.next_attempt(str(tmp_path / "empty"), "n1") == 0
+
+
 def test_a_node_without_ranks_names_its_members_while_they_live(tmp_path, monkeypatch):
     where = tmp_path / "room"
     where.mkdir()
@@ -784,6 +826,18 @@ def test_a_rank_that_does_not_know_its_number_is_said(tmp_path):
     # Processes of one machine need no numbers.
     os.unlink(tmp_path / "n1.rows")
     assert problems_of(tmp_path) == []
+
+
+def test_a_member_beside_a_complete_job_is_none_of_its_ranks(tmp_path):
+    """Tasks that a worker of Ray starts have its member in front of them too."""
+    ranks = [part_of(r, world=2) for r in range(2)]
+    task = rows.none(Rank(pid=9, host="n1"), ranks[0].setup)
+    save(tmp_path, "n1", *ranks, task)
+    assert problems_of(tmp_path) == []
+    save(tmp_path, "n1", ranks[0], task)
+    found = problems_of(tmp_path)
+    assert found[0].startswith("rank 1 of 2 left nothing here")
+    assert found[1].startswith("process 9 on n1 is a member and reported no step")
 
 
 def test_a_world_that_shrinks_is_said(tmp_path):

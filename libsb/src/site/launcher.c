@@ -16,6 +16,9 @@ static const struct variables known[LAUNCHERS] = {
 	[LAUNCHER_NONE] = { .name = "" },
 	[LAUNCHER_TORCHRUN] = { "torchrun", "TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE",
 				"LOCAL_RANK", "GROUP_RANK", "TORCHELASTIC_RESTART_COUNT" },
+	/* The attempt is from speed-bump member: Ray does not say it. */
+	[LAUNCHER_RAY] = { "Ray Train", "RAY_RAYLET_PID", "RANK", "WORLD_SIZE",
+			   "LOCAL_RANK", "NODE_RANK", "SPEED_BUMP_ATTEMPT" },
 	[LAUNCHER_ENVIRONMENT] = { "its environment", "RANK", "RANK", "WORLD_SIZE",
 				   "LOCAL_RANK", "NODE_RANK", NULL },
 	[LAUNCHER_OPEN_MPI] = { "mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK",

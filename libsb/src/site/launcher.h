@@ -9,7 +9,8 @@
 enum launcher {
 	LAUNCHER_NONE,
 	LAUNCHER_TORCHRUN,
-	LAUNCHER_ENVIRONMENT, /* RANK and WORLD_SIZE, as Ray Train sets them */
+	LAUNCHER_RAY, /* Ray Train sets RANK and others after the start of the process */
+	LAUNCHER_ENVIRONMENT, /* RANK and WORLD_SIZE, by whatever */
 	LAUNCHER_OPEN_MPI,
 	LAUNCHER_PMI,
 	LAUNCHER_SLURM,

@@ -78,11 +78,13 @@ static bool is_dead(const struct plan_rank *rank)
 /*
  * The entry that this process shares: a worker that reports for the rank that started it,
  * or beside others of the same rank. NULL: it gets its own. *@attempt is how often this
- * rank was started before, if the launcher does not tell.
+ * rank was started before, as far as this table knows. Ray starts all ranks again when one
+ * has died, and may number them differently.
  */
 static struct plan_rank *shared_with(struct plan_ranks *ranks,
 				     const struct launched *launched, int32_t *attempt)
 {
+	bool by_ray = launched->launcher == LAUNCHER_RAY;
 	struct plan_rank *above;
 
 	*attempt = 0;
@@ -94,11 +96,16 @@ static struct plan_rank *shared_with(struct plan_ranks *ranks,
 	for (uint32_t i = 0; i < PLAN_RANKS; i++) {
 		struct plan_rank *other = &ranks->ranks[i];
 		uint32_t pid = load_acquire(&other->pid);
+		bool is_same = other->rank == launched->rank;
 
-		if (!pid || pid == TAKEN || other->rank != launched->rank)
+		if (!pid || pid == TAKEN || (!is_same && !by_ray))
 			continue;
-		if (other->attempt == launched->attempt && !is_dead(other))
-			return other;
+		if (!is_dead(other)) {
+			if (is_same && other->attempt == launched->attempt)
+				return other;
+			if (by_ray)
+				continue;
+		}
 		if (other->attempt >= *attempt)
 			*attempt = other->attempt + 1;
 	}
@@ -126,7 +133,10 @@ static struct plan_rank *take_rank(struct plan_ranks *ranks)
 		rank->world = launched.world;
 		rank->local = launched.local;
 		rank->node = launched.node;
-		rank->attempt = launched.attempt >= 0 ? launched.attempt : attempt;
+		rank->attempt = launched.attempt;
+		if (launched.attempt < 0 ||
+		    (launched.launcher == LAUNCHER_RAY && launched.attempt < attempt))
+			rank->attempt = attempt;
 		rank->joined = load_acquire(&ranks->epoch);
 		memset(&rank->pace, 0, sizeof(rank->pace));
 		store(&rank->first_arm, 0);

@@ -35,6 +35,8 @@ examples:
   mpirun -n 16 speed-bump member --run ~/runs/1 -t '__main__:*' -- python train.py
   torchrun --nproc-per-node 8 --no-python speed-bump member --dir ~/runs/1 \\
       -t '__main__:*' --progress __main__:step -- python train.py
+  RunConfig(worker_runtime_env={"py_executable":          # of ray.train, in the driver
+      "speed-bump member --run /runs/1 -t '__main__:*' -- python"})
   speed-bump live --run ~/runs/1    # with --live of all members: ends what is decided
 
 exit status: that of CMD; 1 if the set-up is wrong; 2 for wrong usage.

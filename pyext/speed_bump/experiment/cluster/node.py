@@ -34,6 +34,7 @@ from speed_bump.experiment.cluster.epochs import Course
 from speed_bump.experiment.cluster.minder import Minder
 from speed_bump.experiment.cluster.plan import CENSUS, Setup, arms_of_group, ranks_of
 from speed_bump.experiment.cluster.problems import nodes_of
+from speed_bump.experiment.cluster.rows import next_attempt
 from speed_bump.experiment.job_ranks import Rank
 from speed_bump.last_steps import HELPER, MEMBER, REQUEST, ROOM
 
@@ -51,6 +52,9 @@ START_S = 20.0
 READY = "ready"
 # A member without a step is reported after this time, and when the job is over.
 SILENT_S = 60.0
+# Set by Ray for its workers; what a member tells them, for libsb (launcher.c).
+RAYLET = "RAY_RAYLET_PID"
+ATTEMPT = "SPEED_BUMP_ATTEMPT"
 # With a leader, which waits for rows.
 LIVE_FLUSH_S = 2.0
 
@@ -108,7 +112,7 @@ def join(
             is_first = not os.path.exists(ready)
             if is_first:
                 _begin(run, where, setup, lines)
-            _check(ready, setup)
+            attempt = _check(ready, setup)
             _be_alive(where)
             _sign(where, rank)
     except OSError as error:
@@ -118,13 +122,15 @@ def join(
         "SPEED_BUMP_TABLE": os.path.join(where, "table"),
         ROOM: where,
         "SPEED_BUMP_QUIET": "1",
+        ATTEMPT: str(attempt),
         # No process number: each rank draws delays of its own.
         "SPEED_BUMP_SEED": f"{setup.seed & MAX_SEED}:0",
     }
     return told, is_first
 
 
-def _check(ready: str, setup: Setup) -> None:
+def _check(ready: str, setup: Setup) -> int:
+    """Compare the settings with those of the first member; returns its attempt."""
     with open(ready, encoding="utf-8") as file:
         other = json.load(file)
     mine = json.loads(json.dumps(asdict(setup)))
@@ -134,6 +140,7 @@ def _check(ready: str, setup: Setup) -> None:
                 f"{name} is {value} here and {other[name]} in another member of this "
                 "node: give all members the same"
             )
+    return int(other["attempt"])
 
 
 def _be_alive(where: str) -> None:
@@ -172,8 +179,10 @@ def _begin(run: str, where: str, setup: Setup, lines: list[str]) -> None:
     if text != "ready":
         raise MemberError(text or "the helper of this node ended at once")
     path = os.path.join(where, READY)
+    # Ray starts all ranks again when one is lost, and does not count that.
+    attempt = next_attempt(run, platform.node()) if RAYLET in os.environ else 0
     with open(f"{path}.new", "w", encoding="utf-8") as out:
-        json.dump(asdict(setup), out)
+        json.dump({**asdict(setup), "attempt": attempt}, out)
     os.replace(f"{path}.new", path)
 
 

@@ -60,7 +60,7 @@ def problems(columns: Sequence[Column], groups: Sequence[str]) -> list[str]:
     at_work = [column for column in columns if column.parts]
     return [
         *_absent(columns, attempts),
-        *_silent(columns),
+        *_silent(columns, attempts),
         *_without_number(at_work),
         *_settings(columns),
         *_short(at_work, len(attempts) > 1),
@@ -182,8 +182,15 @@ def _nodes_without_rows(columns: Sequence[Column]) -> list[str]:
     return sorted(node for node in named if node.partition(".")[0] not in seen)
 
 
-def _silent(columns: Sequence[Column]) -> list[str]:
-    """Members whose program reported no step."""
+def _silent(columns: Sequence[Column], attempts: Mapping[int, Seen]) -> list[str]:
+    """Members whose program reported no step.
+
+    Beside a complete job, one without a number is no rank: with Ray, the tasks that a
+    rank starts are members too.
+    """
+    is_complete = bool(attempts) and all(
+        0 < _world(seen) <= len(seen) for seen in attempts.values()
+    )
     lines = []
     for column in columns:
         at_work = {part.rank.attempt for part in column.parts}
@@ -192,7 +199,7 @@ def _silent(columns: Sequence[Column]) -> list[str]:
             f"{where(rank)} is a member and reported no step: is speed-bump installed "
             "for the Python of its program, and does it reach --progress?"
             for rank in column.silent
-            if rank.attempt not in at_work
+            if rank.attempt not in at_work and (rank.rank >= 0 or not is_complete)
         ]
     return _few(lines)
 

@@ -9,6 +9,7 @@ in units of ``quantum`` ns, so that a row of 16 functions takes under 20 bytes.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import os
@@ -28,6 +29,8 @@ FORMAT = 1
 # A step has this many quanta, or up to twice as many.
 PARTS = 4096
 MAX_CHUNK = 1 << 26
+# Raised by what is not a chunk.
+DAMAGED = (zlib.error, KeyError, TypeError, ValueError)
 
 
 @dataclass
@@ -88,11 +91,17 @@ def write(file: IO[bytes], rows: Rows) -> None:
     file.write(struct.pack("<I", len(packed)) + packed)
 
 
-def _read_chunk(packed: bytes) -> Rows:
+def _opened(packed: bytes) -> tuple[dict[str, Any], bytes]:
+    """The description of a chunk, and its columns."""
     line, _, data = zlib.decompress(packed).partition(b"\n")
     head = json.loads(line)
     if head["format"] != FORMAT:
         raise ValueError(f"rows of format {head['format']}")
+    return head, data
+
+
+def _read_chunk(packed: bytes) -> Rows:
+    head, data = _opened(packed)
     n, width = head["count"], len(head["functions"])
     bytes_ = np.frombuffer(data, np.uint8).reshape(3 + 2 * width, 4, n)
     matrix = np.ascontiguousarray(bytes_.transpose(0, 2, 1)).view("<i4")[..., 0]
@@ -124,6 +133,14 @@ def read(path: str) -> Iterator[Rows]:
 
 def parse(file: IO[bytes], name: str) -> Iterator[Rows]:
     """Like ``read()``, from an open file; ``name`` is for messages."""
+    for packed in _packed(file, name):
+        try:
+            yield _read_chunk(packed)
+        except DAMAGED as error:
+            raise ValueError(f"{name}: not rows of a run ({error})") from None
+
+
+def _packed(file: IO[bytes], name: str) -> Iterator[bytes]:
     while True:
         size = file.read(4)
         if len(size) < 4:
@@ -134,10 +151,27 @@ def parse(file: IO[bytes], name: str) -> Iterator[Rows]:
         packed = file.read(length)
         if len(packed) < length:
             return
-        try:
-            yield _read_chunk(packed)
-        except (zlib.error, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{name}: not rows of a run ({error})") from None
+        yield packed
+
+
+def next_attempt(directory: str, host: str) -> int:
+    """The number of an attempt that begins now: after those that have steps.
+
+    All nodes come to the same number if all ranks of an attempt are there before one of
+    them takes a step. A file of this host is read whole, of others only the beginning.
+    """
+    last = -1
+    for path in files(directory):
+        is_own = os.path.basename(path).rpartition("-")[0] == host
+        # What can't be read is reported with the results.
+        with contextlib.suppress(OSError, *DAMAGED), open(path, "rb") as file:
+            for packed in _packed(file, path):
+                head, _ = _opened(packed)
+                if head["count"]:
+                    last = max(last, head["rank"]["attempt"])
+                    if not is_own:
+                        break
+    return last + 1
 
 
 def whole(path: str, offset: int, limit: int) -> bytes:
