@@ -27,7 +27,7 @@ from pathlib import Path
 import container
 import speed_bump
 import subject
-from program import EXECUTABLE, Failure, Program, State
+from program import EXECUTABLE, SETTLE_S, Failure, Program, State
 from speed_bump.experiment.program import debugger, directory
 
 # A refusal comes within 5 s; so much more for a machine that is used by others.
@@ -325,10 +325,14 @@ class Cell:
         self.check_removed(places)
 
     def check_removed(self, places: set[str]) -> None:
-        """As at the start of the next tool."""
-        for where in {os.path.dirname(place) for place in places}:
-            directory.sweep(where)
-        left = [place for place in places if os.path.exists(place)]
+        """As at the start of the next tool, when debuggers of killed ones have ended."""
+        end = time.monotonic() + SETTLE_S
+        left = list(places)
+        while left and time.monotonic() < end:
+            for where in {os.path.dirname(place) for place in left}:
+                directory.sweep(where)
+            left = [place for place in left if os.path.exists(place)]
+            time.sleep(0.1)
         if left:
             raise Failure(f"left by killed tools: {' '.join(left)}")
 
