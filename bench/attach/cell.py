@@ -18,6 +18,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import traceback
@@ -97,7 +98,8 @@ class Cell:
         environ["XDG_RUNTIME_DIR"] = runtime
         if self.way == "socket" and dormant:
             environ["SPEED_BUMP_ATTACH"] = "1"
-        if shape == "allocating":
+        # Free-threaded builds have an allocator of their own and refuse others.
+        if shape == "allocating" and not sysconfig.get_config_var("Py_GIL_DISABLED"):
             environ["PYTHONMALLOC"] = "malloc"
         prefix = container.prefix(root, runtime) if root else []
         self.program = Program(shape, Path(runtime, "program"), environ, prefix)
