@@ -130,7 +130,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             # Sometimes everything takes ten times as long, for hours.
             record.slots.time_ns[::7] *= 11
             record.slots.end_ns = (np.cumsum(record.slots.time_ns) * 300).astype(np.int64)
-        if name == "starved":
+        if name == "amplified":
             with_looks(record)
         found[name] = folder / f"{name}.html"
         found[name].write_text(html.page(record, verdict(record)), encoding="utf-8")
@@ -231,9 +231,9 @@ def test_the_page_of_a_job_says_who_waits_for_whom(
 def test_a_frame_shows_its_interval_and_response(
     pages: dict[str, Path], window: browser.Browser, how: str, width: int
 ) -> None:
-    record = with_looks(experiments.renamed(experiments.run("starved"), NAMES))
+    record = with_looks(experiments.renamed(experiments.run("amplified"), NAMES))
     found = {f.name: f for f in verdict(record).findings}
-    window.open(pages["starved"], width, 800, "light")
+    window.open(pages["amplified"], width, 800, "light")
     shown = "[...document.querySelectorAll('.detail')].filter(e => e.offsetHeight)"
     assert window.evaluate(f"{shown}.length") == 0
     finding = found[NAMES[0]]
@@ -280,7 +280,7 @@ def test_a_frame_shows_its_interval_and_response(
 def test_the_picture_alone_can_be_looked_at(
     tmp_path: Path, window: browser.Browser, scheme: str
 ) -> None:
-    record = with_looks(experiments.renamed(experiments.run("starved"), NAMES))
+    record = with_looks(experiments.renamed(experiments.run("amplified"), NAMES))
     file = tmp_path / "unit.svg"
     file.write_bytes(export.flamegraph(record, verdict(record), str(file)))
     window.open(file, 1280, 800, scheme)
