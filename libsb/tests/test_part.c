@@ -422,7 +422,11 @@ static void durations_are_recorded(void **state)
 		long_ones += lowest(i) >= 1900 * US ? buckets[i] : 0;
 	}
 	assert_int_equal(count, 60);
-	assert_in_range(least, 98 * US, 200 * US);
+	/*
+	 * The breakpoints' cost, measured at another moment, is subtracted: it varies by
+	 * microseconds where the machine is emulated.
+	 */
+	assert_in_range(least, 90 * US, 200 * US);
 	assert_true(long_ones >= 10);
 	assert_true(max_ns >= 2 * MS);
 	/* What is outside what the function itself sees is little. */
