@@ -287,16 +287,16 @@ def test_each_arm_has_its_part_of_a_block_that_ends_early():
     """A slot may take longer than expected, so that the time is over before the block."""
     arms = 11
     chance = plan.chance_of_one(arms)
-    for seed in range(20):
+    for seed in range(100):
         masks, hold = plan.one_at_a_time(
             np.random.default_rng(seed), 120, (chance,) * arms, plan.HOLDS, even=True
         )
         first = np.flatnonzero(np.diff(hold, prepend=-1))
-        # Two rounds, the first of which may have begun with what is left of a hold.
-        early = masks[first][: round(2.2 * max(1 / chance, plan.MIN_ROUND))]
+        # A round and a half: of orders without rounds seven in ten miss an arm here.
+        early = masks[first][: round(1.5 * max(1 / chance, plan.MIN_ROUND))]
         counts = np.bincount([int(m).bit_length() for m in early], minlength=arms + 1)
         assert counts[1:].min() >= 1
-        assert counts[1:].max() <= 4
+        assert counts[1:].max() <= 3
         orders = masks[first]
         assert len(set(map(tuple, orders[:32].reshape(2, 16).tolist()))) == 2
 

@@ -321,7 +321,7 @@ def delivered(record: Record) -> Delivered:
                 none = due & (ours <= 0) & lost[on]
                 lapsed, planned = lapsed + int(none.sum()), planned + int(due.sum())
                 asked[at] += float((own * rate)[~none].sum())
-                of_a_call[at] = max(of_a_call[at], *(rate * every)[~none], 0.0)
+                of_a_call[at] = (rate * every)[~none].max(initial=of_a_call[at])
                 given[at] += float(ours.sum())
     ratios = {
         name: given[k] / asked[k] if abs(given[k] - asked[k]) > of_a_call[k] else 1.0
