@@ -245,7 +245,7 @@ def test_an_event_loop_that_only_waits_has_no_unit(tmp_path):
         "def run(since):\n"
         "    while True:\n"
         "        tick()\n"
-        "        time.sleep(0.05)\n"
+        "        time.sleep(0.1)\n"
         "        if since and time.monotonic() > since + 5:\n"
         "            handle()\n"
         "def handle():\n    return sum(range(1000000))\n"
@@ -505,6 +505,44 @@ def test_imports_are_waited_for(tmp_path):
     assert "heavy:prepare" not in found.units
     assert found.import_s > 3
     assert found.imported.startswith("heavy")
+
+
+ATTEMPTS = """
+import time
+def attempt():
+    try:
+        import optional
+    except ImportError:
+        return 1
+def request():
+    for _ in range(TIMES):
+        attempt()
+    sum(range(20000))
+    time.sleep(0.002)
+while True:
+    request()
+"""
+SLOW_BODY = """
+import time
+end = time.monotonic() + 0.005
+while time.monotonic() < end:
+    pass
+import absent
+"""
+
+
+@pytest.mark.parametrize("body, times", [("", 100), (SLOW_BODY, 2)])
+def test_imports_that_fail_in_each_call_are_work(tmp_path, body, times):
+    """As of an optional package: httpx searches for trio in each request."""
+    if body:
+        (tmp_path / "optional.py").write_text(body)
+    program = tmp_path / "app.py"
+    program.write_text(ATTEMPTS.replace("TIMES", str(times)))
+    begin = time.monotonic()
+    with Runner([sys.executable, str(program)], show_output=False) as runner:
+        found = aim(runner, Progress(), 20.0, lambda said: None)
+    assert "__main__:attempt" in found.candidates
+    assert time.monotonic() - begin < 60
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="as sys.monitoring says it")

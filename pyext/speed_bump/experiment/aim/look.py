@@ -47,7 +47,8 @@ MAX_IMPORT_S = 900.0
 NEWS_S = 4.0
 # The program must have worked for this long before its native stacks are sampled.
 SETTLED_S = 0.4
-# Where this many processes have imported and ended, imports are the program's work.
+# Where this many processes have imported and ended, or a process has begun this often to
+# import the same, imports are the program's work.
 MANY_IMPORTS = 5
 # For this long, a program that is seen in no function of its own has not started yet.
 MAX_START_S = 10.0
@@ -120,6 +121,8 @@ class Looked:
     all_import_s: float = 0.0
     imported: dict[str, float] = field(default_factory=dict)
     importers: set[int] = field(default_factory=set)
+    begun: dict[str, int] = field(default_factory=dict)
+    importing_now: str = ""
     points: dict[str, int] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
     processes: int = 0
@@ -190,12 +193,27 @@ class Looked:
     def still_imports(self, window: Window) -> str:
         """The package that a process imports before its work; "" for none.
 
-        Where one short process follows another, each of them imports.
+        Where one short process follows another, each of them imports. A module whose
+        import fails, as that of something optional, is imported again by each call.
         """
+        if not window.stacks.samples:
+            return ""
         name, pids = window.imports
+        if name and name != self.importing_now:
+            self.begun[name] = self.begun.get(name, 0) + 1
+        self.importing_now = name
         self.importers |= pids
         ended = sum(not is_alive(pid) for pid in self.importers)
-        return name if ended < MANY_IMPORTS else ""
+        is_start = max(ended, self.begun.get(name, 0)) < MANY_IMPORTS
+        return name if is_start else ""
+
+    def begin_run(self, begin: float) -> None:
+        """Another run begins, at ``begin`` of the monotonic clock, in s."""
+        self.runs += 1
+        self.begins[self.runs] = begin
+        self.importers.clear()
+        self.begun.clear()
+        self.importing_now = ""
 
     def is_enough(self, seconds: float, runs: int) -> bool:
         """Whether the program was seen at work for long enough, or in enough runs.
@@ -438,9 +456,7 @@ class _Watch:
         self._first_begin = 0.0  # of the first window that is kept
         self._due = 0.0
         self._window_s = START_S
-        looked.runs += 1
-        looked.begins[looked.runs] = self._begin
-        looked.importers.clear()
+        looked.begin_run(self._begin)
         self._last = program.calls_by_process()
         self._points: dict[str, int] = {}
 

@@ -112,14 +112,19 @@ class Stack:
 
     @property
     def imported(self) -> str:
-        """The package that is being imported; "" for none."""
-        inner: str = ""
+        """The package that is being imported; "" for none.
+
+        The search for a module that a function imports is work, until there is a body
+        to run: where there is no such module, it is searched for in each call.
+        """
+        inner = outer = ""
         for name in self.frames:
             module, _, qualname = name.rpartition(":")
             if qualname == "<module>" and module not in ("__main__", "__mp_main__"):
                 return module.partition(".")[0]
-            if module in IMPORT_MODULES[:2]:
+            if module in IMPORT_MODULES[:2] and outer in ("", "<module>"):
                 inner = "a module"
+            outer = qualname
         return inner
 
     @property
