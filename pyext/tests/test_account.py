@@ -196,6 +196,24 @@ def test_a_caller_that_waits_answers_for_nothing_that_it_calls() -> None:
     assert not inside(waits, asked, others)
 
 
+def test_native_functions_with_long_names_are_shown_without_their_types() -> None:
+    """Instances of a template of C++ that call each other are one name."""
+    types = "at::Tensor const&, c10::Scalar const&"
+    first, second = (
+        machine(f"at::impl::call<at::Tensor, {n}, ({types})>::call({types})")
+        for n in "12"
+    )
+    record = experiments.renamed(experiments.run("serial"), ["m:parse", "m:main"])
+    record.looks = looks_of(
+        (0, [MAIN, first, second], 30), (0, [MAIN, first, second, machine("hot")], 20)
+    )
+    said = " ".join(text.text(record, verdict(record)).split())
+    assert (
+        "what they call: 100.0% lib.so:at::impl::call<...>::call, 40.0% lib.so:hot;"
+        in said
+    )
+
+
 def test_the_report_says_what_was_not_delayed_and_can_gain_the_most() -> None:
     record = experiments.renamed(experiments.run("serial"), ["/lib.so:outer", "m:parse"])
     record.looks = looks_of(*BELOW)

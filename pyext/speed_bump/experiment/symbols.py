@@ -50,12 +50,17 @@ def short(name: str) -> str:
     if not name.startswith("/"):
         return name
     path, colon, symbol = name.partition(":")
-    symbol = cython(symbol, os.path.basename(path)) or known(symbol)
-    if len(symbol) > MAX_WHOLE:
-        symbol = base(symbol)
-    if len(symbol) > MAX_WHOLE:
-        symbol = plain(symbol)
+    symbol = shortened(cython(symbol, os.path.basename(path)) or known(symbol))
     return f"{os.path.basename(path)}{colon}{symbol}"
+
+
+def shortened(readable: str) -> str:
+    """A long demangled name without parameters and, if it is still long, without template
+    arguments.
+    """
+    if len(readable) > MAX_WHOLE:
+        readable = base(readable)
+    return plain(readable) if len(readable) > MAX_WHOLE else readable
 
 
 def cython(symbol: str, file: str) -> str:

@@ -223,9 +223,10 @@ def _flood_says(record: Record) -> str:
     parts = np.where(flooded, calls, 0).sum(0) / np.maximum(calls.sum(0), 1)
     most = int(np.argmax(parts))
     part = float(slots.time_ns[rows].sum() / slots.time_ns[slots.good].sum())
+    which = "1 slot is" if (n := int(rows.sum())) == 1 else f"{n} slots are"
     return (
-        f"{int(rows.sum())} slots with {part:.0%} of the time are left out: a function "
-        f"was called over {FLOOD:.0f} times as often there as in nearly all others "
+        f"{which} left out, {part:.1%} of the time: a function was called over "
+        f"{FLOOD:.0f} times as often there as in nearly all others "
         f"({record.functions[most]}: {parts[most]:.0%} of its calls)"
     )
 

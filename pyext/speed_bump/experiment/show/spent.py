@@ -25,7 +25,7 @@ from speed_bump.experiment.fit.interval import INCONCLUSIVE
 from speed_bump.experiment.fit.verdict import Verdict
 from speed_bump.experiment.program.native_frames import is_ours
 from speed_bump.experiment.record import Record
-from speed_bump.experiment.symbols import short
+from speed_bump.experiment.symbols import short, shortened
 
 # Smaller rows are joined with the rest.
 MIN_SHARE = 0.002
@@ -162,8 +162,13 @@ def native(record: Record, verdict: Verdict) -> str:
     if not named:
         return ""
     refused = record.header.get("native_refused")
-    text = ", ".join(f"{part(share)} {frame.name}" for frame, share in named[:MAX_NATIVE])
-    more = f" and {len(named) - MAX_NATIVE} more" if len(named) > MAX_NATIVE else ""
+    # Those that differ in what is left out of their names call each other.
+    shown: dict[str, str] = {}
+    for frame, share in named:
+        shown.setdefault(shortened(frame.name), part(share))
+    first = [f"{share} {name}" for name, share in shown.items()][:MAX_NATIVE]
+    text = ", ".join(first)
+    more = f" and {len(shown) - MAX_NATIVE} more" if len(shown) > MAX_NATIVE else ""
     return f"native functions in there, with what they call: {text}{more}; " + (
         f"they can't be measured: {refused}"
         if refused
