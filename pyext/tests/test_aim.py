@@ -14,7 +14,7 @@ import schemas
 from ranking import command_line, environment, speed_bump
 from speed_bump.control import EXIT_POINT
 from speed_bump.experiment.aim import aim, machine_code
-from speed_bump.experiment.aim.look import Looked, Window, Work, _is_enough
+from speed_bump.experiment.aim.look import Looked, Window, _is_enough
 from speed_bump.experiment.aim.machine_code import Seen
 from speed_bump.experiment.aim.shares import room
 from speed_bump.experiment.aim.unit import (
@@ -24,6 +24,7 @@ from speed_bump.experiment.aim.unit import (
     steady,
     steady_in_runs,
 )
+from speed_bump.experiment.aim.work import Work
 from speed_bump.experiment.program.machine import Reading
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Result, Runner
@@ -505,44 +506,6 @@ def test_imports_are_waited_for(tmp_path):
     assert "heavy:prepare" not in found.units
     assert found.import_s > 3
     assert found.imported.startswith("heavy")
-
-
-ATTEMPTS = """
-import time
-def attempt():
-    try:
-        import optional
-    except ImportError:
-        return 1
-def request():
-    for _ in range(TIMES):
-        attempt()
-    sum(range(20000))
-    time.sleep(0.002)
-while True:
-    request()
-"""
-SLOW_BODY = """
-import time
-end = time.monotonic() + 0.005
-while time.monotonic() < end:
-    pass
-import absent
-"""
-
-
-@pytest.mark.parametrize("body, times", [("", 100), (SLOW_BODY, 2)])
-def test_imports_that_fail_in_each_call_are_work(tmp_path, body, times):
-    """As of an optional package: httpx searches for trio in each request."""
-    if body:
-        (tmp_path / "optional.py").write_text(body)
-    program = tmp_path / "app.py"
-    program.write_text(ATTEMPTS.replace("TIMES", str(times)))
-    begin = time.monotonic()
-    with Runner([sys.executable, str(program)], show_output=False) as runner:
-        found = aim(runner, Progress(), 20.0, lambda said: None)
-    assert "__main__:attempt" in found.candidates
-    assert time.monotonic() - begin < 60
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="as sys.monitoring says it")

@@ -10,6 +10,7 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
+import experiments
 import model
 from speed_bump.experiment.fit import number, slack, ties
 from speed_bump.experiment.fit.columns import Column
@@ -682,3 +683,15 @@ def test_half_as_fast_from_the_middle_on():
             held += finding.criticality.low <= true <= finding.criticality.high
             total += 1
     assert held / total >= 0.85
+
+
+def test_where_floods_take_much_of_the_time_a_longer_unit_is_advised() -> None:
+    """As of a server whose clients come in bursts, with a request as the unit."""
+    advice = "a longer unit of work would have them, --progress"
+    for times, is_told in ((4, False), (40, True)):
+        record = experiments.run("serial")
+        record.slots.calls[::100] *= 20
+        record.slots.time_ns[::100] *= times
+        (warning,) = [w for w in verdict(record).warnings if "left out" in w]
+        assert warning.startswith("10 slots are left out"), warning
+        assert (advice in warning) == is_told

@@ -77,6 +77,8 @@ __all__ = [
 MAX_SHAM = 0.5
 # A larger part of slots without any delay in force is reported.
 MAX_LAPSED = 0.02
+# A larger part of the time in floods, which are left out, has advice.
+MUCH_FLOODED = 0.1
 
 
 def verdict(record: Record, final: bool = True) -> Verdict:
@@ -228,6 +230,7 @@ def _flood_says(record: Record) -> str:
         f"{which} left out, {part:.1%} of the time: a function was called over "
         f"{FLOOD:.0f} times as often there as in nearly all others "
         f"({record.functions[most]}: {parts[most]:.0%} of its calls)"
+        + ("; a longer unit of work would have them, --progress" * (part > MUCH_FLOODED))
     )
 
 
