@@ -29,7 +29,7 @@ async def ask(port):
         parse(await reader.readline())
 def clients(port):
     async def run():
-        await asyncio.gather(*(ask(port) for _ in range(12)))
+        await asyncio.gather(*(ask(port) for _ in range(60)))
     asyncio.run(run())
 async def main():
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
