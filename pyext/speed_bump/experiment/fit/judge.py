@@ -259,7 +259,7 @@ def _noisy(case: _Case) -> Finding | None:
 
 
 def _of_device(case: _Case) -> Finding | None:
-    """If the right share of a CPU is unknown, the truth lies between the two."""
+    """If the right share of a CPU is unknown, the truth is between the two."""
     number = case.number
     if number.device is None:
         return None
@@ -270,10 +270,14 @@ def _of_device(case: _Case) -> Finding | None:
     if case.label != INCONCLUSIVE or apart <= THRESHOLD:
         return None
     device = number.arrives(number.device)
+    either, or_else = (
+        ("it waited for a CPU in its delays only", "less elsewhere")
+        if number.displaces
+        else ("the program was blocked for its own threads", "it was for devices")
+    )
+    other = f"{device.value:.2f} ± {device.half:.2f}"
     return case.open(
-        f"{case.said} if the program was blocked for its own threads, "
-        f"{device.value:.2f} ± {device.half:.2f} if it was for devices; it is not known "
-        "which",
+        f"{case.said} if {either}, {other} if {or_else}; it is not known which",
         "a quieter machine, where both are the same",
     )
 

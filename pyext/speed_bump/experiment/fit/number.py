@@ -48,6 +48,8 @@ LONG_DELAY = 0.6
 TOLD = 0.3
 # Other numbers may be off by this many times the apparent cost of the sham.
 SHAM_TIMES = 2.0
+# A value that differs from another by this many standard errors does.
+SURE = 2.0
 # Two levels of dose differ if they do by this many standard errors, and by this amount.
 BENDS = 3.3
 BENDS_BY = 0.1
@@ -81,7 +83,10 @@ class Number:
     notes: list[str] = field(default_factory=list)
     between: bool = False
     small: bool = False
+    # The number by another reading of the time for which the thread of the units was
+    # blocked; and whether that is because delays may have displaced waits for a CPU.
     device: Interval | None = None
+    displaces: bool = False
     # The additional error of the number, and that below it alone.
     off: float = 0.0
     below: float = 0.0
@@ -356,8 +361,33 @@ def numbers(
                 _starved(number, part, costs, how)
                 if name not in own:
                     number.device = other.interval
+                else:
+                    same = found.effects[number.column]
+                    _displace(number, other.c - same.c, (1 - part) * other.se)
         known[name] = number
     return known
+
+
+def _displace(number: Number, apart: float, error: float) -> None:
+    """What the number would be if delays displaced waits for a CPU.
+
+    By the share of a CPU that its delays had, each takes 1 / share of its CPU time by the
+    wall. But where threads of the program wait for the CPU of each other, what one waits
+    in a delay it or another may wait less elsewhere. Then the time for which others are
+    blocked changes by less than that factor, and at least by the delay itself. More than
+    all of a delay, or less than nothing, is not concluded from that.
+
+    Args:
+        apart: how much larger the number is if it changes by the delay itself
+        error: of that
+    """
+    if abs(apart) <= SURE * error:
+        return
+    least, most = min(number.c, 0.0), max(number.c, 1.0)
+    value = min(max(number.c + apart, least), most)
+    half = number.interval.high - number.c
+    number.device = Interval(value, value - half, value + half)
+    number.displaces = True
 
 
 def _starved(number: Number, part: float, costs: float, how: Contention) -> None:
