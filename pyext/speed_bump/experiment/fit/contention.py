@@ -9,7 +9,8 @@ CPU, waiting for one, and blocked:
 
 This is what the wall clock would show if the program had a CPU of its own and was blocked
 for another of its threads. If it was blocked for a device, the share is 1. The verdict
-must hold for both.
+must hold for both. It must, too, where the share is that of a function's own delays: the
+delayed thread may wait less for a CPU elsewhere, so that by the wall less is added.
 """
 
 from __future__ import annotations
