@@ -260,7 +260,11 @@ debian_python() {
 	if [[ -n ${no_source[$1-$2]:-} ]] || ! "$repo/build-aux/wheels" -p "$@"; then
 		python='' no_source[$1-$2]=1
 	fi
-	[[ -z $python && $1 != *t && $1 != 3.11 ]] || return 0
+	[[ -z $python && $1 != 3.11 ]] || return 0
+	if [[ $1 == *t ]]; then
+		why="the mirror has no source of CPython $1 now, and Debian has no package of it"
+		return
+	fi
 	cached "wheels/pythons/unstable-$1-$2" make_unstable_python "$1" "$2"
 	python=$cache/wheels/pythons/unstable-$1-$2/usr/bin/python$1
 }
