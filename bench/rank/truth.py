@@ -162,7 +162,13 @@ PROGRAMS = (
         {"straggler": SERIAL, "quick": hidden(2000), "quick_too": hidden(2000)},
         ("straggler",),
     ),
-    Program("lock", 2, {"inside": SERIAL, "outside": hidden(1000)}, ("inside",)),
+    # If each of the two processes counts its own units, a unit has both in the lock.
+    Program(
+        "lock",
+        2,
+        {"inside": Truth(1, 2, (MATTERS,)), "outside": hidden(1000)},
+        ("inside",),
+    ),
     Program("gil_holding", 0.9, {"holding": SERIAL}, ("holding",), native=False),
     # Each delays itself, and the other only if that wakes up during a delay.
     Program(

@@ -205,6 +205,9 @@ def test_processes_are_ranks_where_they_work_in_step():
     assert ranks.is_job(before, [process(mine, 25), process(other, 24)])
     # A single rank, and one beside another that reports no more.
     assert not ranks.is_job(before, [process(mine, 25), process(other, 5)])
+    # They wait for the same lock, and one had it more often.
+    assert not ranks.is_job(before, [process(mine, 505), process(other, 495)])
+    assert ranks.is_job(before, [process(mine, 505), process(other, 501)])
     # Workers that take any task, and workers that run one task.
     assert not ranks.is_job(before, [process(mine, 25), process(other, 10)])
     short = [process(mine, 25), process(other, 25), process(gone, 1)]

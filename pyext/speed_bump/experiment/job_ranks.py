@@ -13,8 +13,8 @@ import numpy.typing as npt
 from speed_bump import _core
 from speed_bump.experiment.record import Floats, Integers
 
-# The work of processes that work in step differs by at most this part.
-ALIKE = 0.8
+# Processes that work in step have done as many units, but for this many and this part.
+APART, APART_OF = 2, 0.01
 # More names than these are counted, not listed.
 MAX_LISTED = 8
 
@@ -127,8 +127,10 @@ def is_job(before: Sequence[_core.Rank], now: Sequence[_core.Rank]) -> bool:
     """Whether units are to be counted by rank.
 
     They are if the processes that reported in between have peers by their launcher, or if
-    several reported, none has ended, and each did as often as the others. Otherwise they
-    share one work, such as workers that live for one task or take tasks from a queue.
+    several reported, none has ended, and each did as often as the others, as where they
+    wait for each other in each unit. Otherwise they share one work, such as workers that
+    live for one task, take tasks from a queue, or wait for the same lock: these are as
+    fast as each other, but drift apart.
     """
     at_work = advanced(before, now)
     if any(rank.world > 1 for rank in at_work):
@@ -137,7 +139,7 @@ def is_job(before: Sequence[_core.Rank], now: Sequence[_core.Rank]) -> bool:
         return False
     units = {rank.index: rank.units for rank in before}
     done = [rank.units - units.get(rank.index, 0) for rank in at_work]
-    return min(done) >= ALIKE * max(done) - 1
+    return max(done) - min(done) <= max(APART, APART_OF * max(done))
 
 
 def merge(who: Sequence[Rank], parts: Sequence[Step], behind: int) -> Merged:
