@@ -130,7 +130,7 @@ def is_job(before: Sequence[_core.Rank], now: Sequence[_core.Rank]) -> bool:
     several reported, none has ended, and each did as often as the others, as where they
     wait for each other in each unit. Otherwise they share one work, such as workers that
     live for one task, take tasks from a queue, or wait for the same lock: these are as
-    fast as each other, but drift apart.
+    fast as each other, but may drift apart.
     """
     at_work = advanced(before, now)
     if any(rank.world > 1 for rank in at_work):
