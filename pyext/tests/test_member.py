@@ -551,7 +551,9 @@ def some_rows(rank, n=1000, seed=7, functions=16, late=0.0, world=4, host="n1"):
     )  # fmt: skip
 
 
-def job_of_four(directory, late=None, groups=(), n=1500, names=("m:f0", "m:f1")):
+def job_of_four(
+    directory, late=None, groups=(), n=1500, names=("m:f0", "m:f1"), delays=(2e6,) * 4
+):
     """Four ranks on two nodes that meet in each step: f0 is in it, f1 is hidden."""
     draw = np.random.default_rng(3)
     number = np.arange(n)
@@ -565,7 +567,7 @@ def job_of_four(directory, late=None, groups=(), n=1500, names=("m:f0", "m:f1"))
         first = inside[0] * plan.arms_of_group(len(groups)) if inside else 0
         for k in range(2):
             on = (masks >> np.uint64(first + k) & np.uint64(1)) > 0
-            delivered[rank, :, k] = on * 2e6
+            delivered[rank, :, k] = on * delays[rank]
     own = draw.normal(20e6, 0.1e6, (4, n)) + delivered[:, :, 0]
     if late is not None:
         own[late] += 10e6
@@ -883,6 +885,28 @@ def test_join_finds_the_function_that_the_step_pays_for(tmp_path):
     assert of["m:f0"].low < 1 < of["m:f0"].high
     assert of["m:f0"].half < 0.2
     assert all(abs(of[f"m:f{k}"].value) < 0.2 for k in range(1, 16))
+
+
+@pytest.mark.parametrize("late", [None, 0, 2])
+def test_ranks_may_have_chosen_different_delays(tmp_path, late):
+    job_of_four(tmp_path, late=late, delays=(2e6, 2e6, 3e6, 2e6))
+    found, hidden = join.load(str(tmp_path)).effects
+    assert found.criticality.low < 1 < found.criticality.high
+    assert found.criticality.half < 0.05
+    assert abs(hidden.criticality.value) < 0.05
+    # That of the rank that is last, on which the others wait.
+    last = 2e6 if late == 0 else 3e6
+    assert found.delay_ns == pytest.approx(last, rel=0.01)
+
+
+def test_ranks_that_begin_to_count_in_different_steps_choose_the_same_delay():
+    for calls in (1, 30):
+        whole = np.full(40, calls)
+        late = np.where(np.arange(40) < 5, 0, whole)
+        assert plan.usual_calls(late) == plan.usual_calls(whole) == calls
+    rare = np.where(np.arange(40) % 4 == 3, 2, 0)
+    assert plan.usual_calls(rare) == pytest.approx(0.5, abs=0.05)
+    assert plan.usual_calls(np.zeros(40)) == plan.usual_calls(np.zeros(0)) == 0
 
 
 def test_without_rows_it_says_what_to_do(tmp_path):

@@ -477,8 +477,10 @@ class Helper:
             self._doses[name] = delay
 
     def _typical(self) -> tuple[float, Any]:
-        """The median of the steps read and not written, and the calls in them."""
+        """The median of the steps read and not written, and the usual calls in them."""
         import numpy as np
+
+        from speed_bump.experiment.cluster.plan import usual_calls
 
         times, calls = [], []
         width = len(self._functions)
@@ -490,8 +492,8 @@ class Helper:
         known = np.concatenate(times) if times else np.zeros(0)
         if len(known) < 8 or not wide:
             return float("nan"), np.ones(width)
-        mean = np.concatenate(wide).mean(axis=0)
-        return float(np.median(known)), mean
+        usual = [usual_calls(one) for one in np.concatenate(wide).T]
+        return float(np.median(known)), usual
 
     # ------------------------------------------------------------------- writing
 

@@ -142,6 +142,19 @@ def rounded(value: float) -> float:
     return float(min(GRID, key=lambda step: abs(value / power - step)) * power)
 
 
+def usual_calls(calls: npt.NDArray[np.integer]) -> float:
+    """The calls of a function in a step, from those in each; ranks agree if they can.
+
+    Ranks begin to count in different steps, which a mean would show, but a median does
+    not. Functions that are called in less than half of the steps have the mean since
+    their first call.
+    """
+    usual = float(np.median(calls)) if len(calls) else 0.0
+    if usual >= 1 or not np.any(calls):
+        return usual
+    return float(np.mean(calls[np.flatnonzero(calls)[0] :]))
+
+
 @dataclass(frozen=True)
 class Setup:
     """The settings that all members of a run share; ``delay_ns`` 0: chosen by ``dose``.
