@@ -34,6 +34,8 @@ MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 KINDS = ("balanced", "straggler", "prefetch", "jitter")
 MORE_S = 0.020
 JITTER_S = 0.012
+# Ray starts processes beside the ranks, which import torch for some seconds.
+SETTLING_S = 4
 
 
 def load(seconds: float) -> None:
@@ -131,6 +133,7 @@ def rank_of_ray(config: dict[str, Any]) -> None:
             os.mkdir(config["died"])
         except FileExistsError:
             die_at = -1
+    time.sleep(SETTLING_S)
     work_by_gloo(config["kind"], config["steps"], die_at)
 
 
