@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from speed_bump.experiment.cluster import steps
-from speed_bump.experiment.cluster.places import Places, widened
+from speed_bump.experiment.cluster.places import Places, less_displaced, widened
 from speed_bump.experiment.cluster.plan import patterns, ranks_of
 from speed_bump.experiment.fit.effects import Fit
 from speed_bump.experiment.fit.interval import Interval, around
@@ -182,4 +182,6 @@ def _of(
         variance += float(fit.c_cov[less, less]) - 2 * float(fit.c_cov[plus, less])
     if not np.isfinite(value) or not variance > 0:
         return None
-    return widened(around(value, variance**0.5, fit.df), share)
+    arrived = widened(around(value, variance**0.5, fit.df), share)
+    # Others lose as much in both of those that are compared.
+    return less_displaced(arrived, share) if less is None else arrived

@@ -14,7 +14,7 @@ from speed_bump.experiment.cluster import confirm, epochs, steps
 from speed_bump.experiment.cluster import rows as files
 from speed_bump.experiment.cluster.confirm import Confirmed, Expected
 from speed_bump.experiment.cluster.groups import Layout, groups_of
-from speed_bump.experiment.cluster.places import Places, places, widened
+from speed_bump.experiment.cluster.places import Places, less_displaced, places, widened
 from speed_bump.experiment.cluster.plan import ATTEMPT
 from speed_bump.experiment.cluster.problems import MAX_LISTED, Column, problems, where
 from speed_bump.experiment.cluster.rows import Rows
@@ -313,5 +313,6 @@ def _regressed(job: Job, time: Floats, x: Floats) -> list[Interval | None]:
     for k, c, se in zip(known, fit.c, fit.model, strict=True):
         if np.isfinite(c) and se > 0:
             share = job.shares[job.functions[k]]
-            found[k] = widened(around(float(c), float(se), fit.df), share)
+            arrived = widened(around(float(c), float(se), fit.df), share)
+            found[k] = less_displaced(arrived, share)
     return found

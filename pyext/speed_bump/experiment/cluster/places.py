@@ -217,6 +217,15 @@ def widened(found: Interval, share: float) -> Interval:
     return Interval(found.value * share**0.5, low, high)
 
 
+def less_displaced(found: Interval, share: float) -> Interval:
+    """The interval of what arrives, without what others lost to a delay that had to wait.
+
+    CPUs are shared evenly: where a delay waited for one, others waited for it as long,
+    such as the threads of a collective. The step may have waited for those, or not.
+    """
+    return Interval(found.value, found.low - (1 / share - 1), found.high)
+
+
 def _cells(
     own: Floats, delivered: npt.NDArray[np.floating], age: Integers, run: Integers
 ) -> tuple[Interval | None, ...]:
