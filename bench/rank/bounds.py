@@ -6,8 +6,9 @@ the time that pairs of windows took. screening: of 256 functions, with units of 
 4 that are critical are found in 60 s, and no others. overhead: with all targets in place
 and none of them delayed, a program takes at most 0.5% more CPU time (the training loop
 bench/workloads/train.py; other programs change the wall time by more than that);
-``--python`` selects the Pythons. A line is printed for each bound. The exit status is 1
-if one is missed.
+``--python`` selects the Pythons. member: a rank with ``speed-bump member`` in front of it
+and delays of 1 ns has steps, of about 20 ms, that take at most 0.5% longer. A line is
+printed for each bound. The exit status is 1 if one is missed.
 """
 
 from __future__ import annotations
@@ -78,6 +79,23 @@ while True:
         function()
     time.sleep(0.0004)
     speed_bump.progress()
+"""
+
+# The median of its steps, ns. Other programs make some of them much longer.
+STEPS = """\
+import statistics, sys, time
+def work():
+    return sum(k * k for k in range(10_000))
+def step():
+    for _ in range(25):
+        work()
+times = [time.perf_counter_ns()]
+for _ in range(int(sys.argv[1])):
+    step()
+    times.append(time.perf_counter_ns())
+each = [b - a for a, b in zip(times[len(times) // 3:], times[len(times) // 3 + 1:])]
+with open(sys.argv[2], "w") as file:
+    file.write(str(int(statistics.median(each))))
 """
 
 # A program's own CPU time, without that of the interpreter's start.
@@ -191,6 +209,42 @@ def train_ns(python: str, watch: bool, steps: int) -> int:
         return int(pathlib.Path(where).read_text("ascii"))
 
 
+def member(options: argparse.Namespace) -> bool:
+    """The median step of a rank, as a member and not: the ratio."""
+    ratios, alone = [], 0
+    draw = random.Random(options.seed)
+    for _ in range(options.pairs):
+        order = [False, True]
+        draw.shuffle(order)
+        took = {watch: step_ns(watch, options.steps) for watch in order}
+        ratios.append(took[True] / took[False] - 1)
+        alone = took[False]
+    found = mean_interval(ratios)
+    print(
+        f"member: {found.value:+.2%} [{found.low:+.2%}, {found.high:+.2%}] of a step of "
+        f"{alone / 1e6:.1f} ms, {options.pairs} pairs of runs of {options.steps} steps "
+        f"(bound {MAX_OVERHEAD:.1%})"
+    )
+    return found.low <= MAX_OVERHEAD
+
+
+def step_ns(is_member: bool, steps: int) -> int:
+    """The median step of a run."""
+    with tempfile.TemporaryDirectory() as directory:
+        program = f"{directory}/program.py"
+        pathlib.Path(program).write_text(STEPS, "ascii")
+        command = [sys.executable, program, str(steps), f"{directory}/took"]
+        if is_member:
+            words = ("member", "--run", f"{directory}/run", "-t", "__main__:work")
+            words += ("-d", "1ns", "--progress", "__main__:step", "--")
+            command = [sys.executable, "-m", "speed_bump", *words, *command]
+        environ = {**ENVIRON, "RANK": "0", "WORLD_SIZE": "1"}
+        subprocess.run(command, env=environ, stderr=subprocess.DEVNULL, check=True)
+        if is_member and not list(pathlib.Path(directory, "run").glob("*.rows")):
+            raise SystemExit("the member left no rows")
+        return int(pathlib.Path(f"{directory}/took").read_text("ascii"))
+
+
 class Rests:
     """Stages that never delay anything."""
 
@@ -233,7 +287,9 @@ def watched(command: list[str]) -> None:
         raise SystemExit(str(experiment.failed))
 
 
-BOUNDS = {"speed": speed, "screening": screening, "overhead": overhead}
+BOUNDS = {
+    "speed": speed, "screening": screening, "overhead": overhead, "member": member,
+}  # fmt: skip
 
 
 def main() -> int:
@@ -242,7 +298,7 @@ def main() -> int:
     parser.add_argument("bound", nargs="*", choices=[[], *BOUNDS], help=", ".join(BOUNDS))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--budget", default="60s", help="of the screening")
-    parser.add_argument("--pairs", type=int, default=10, help="of runs, for the overhead")
+    parser.add_argument("--pairs", type=int, default=10, help="of runs, for an overhead")
     parser.add_argument("--steps", type=int, default=150, help="of each")
     parser.add_argument(
         "--python", nargs="+", default=[sys.executable], help="of the overhead"
