@@ -71,22 +71,31 @@ def members(ranks: Ranks, group: str) -> npt.NDArray[np.bool_]:
     return np.array([rank.rank in inside for rank in ranks.who], bool)
 
 
+def undelayed(ranks: Ranks, good: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """The good steps without a delay on any rank."""
+    # NaN is not above 0.
+    return np.asarray(good & ~(ranks.delivered_ns > 0).any(axis=(1, 2)))
+
+
 def expected(
     places: Places | None,
     ranks: Ranks,
-    good: npt.NDArray[np.bool_],
+    quiet: npt.NDArray[np.bool_],
     inside: npt.NDArray[np.bool_],
     name: str,
     delay_ns: float,
 ) -> Expected | None:
-    """Predict from the own work of undelayed steps: the slowest rank ends the step."""
+    """Predict from the own work of undelayed steps: the slowest rank ends the step.
+
+    Args:
+        quiet: these steps, as ``undelayed()`` finds them
+    """
     if places is None or not inside.any() or inside.all() or delay_ns <= 0:
         return None
     k = places.functions.index(name)
     cells = [place.cells[k] for place in places.places]
     own = ranks.time_ns - ranks.waited_ns
-    quiet = good & ~(np.nan_to_num(ranks.delivered_ns) > 0).any(axis=(1, 2))
-    quiet &= np.isfinite(own).all(axis=1)
+    quiet = quiet & np.isfinite(own).all(axis=1)
     if quiet.sum() < MIN_QUIET or any(cell is None for cell in cells):
         return None
     own = own[quiet]
@@ -145,6 +154,7 @@ def confirmed(
     at = np.flatnonzero(enough)
     fit = steps.fit(number, usable, time, x[:, at]) if len(at) else None
     place = {int(column): row for row, column in enumerate(at)} if fit else {}
+    quiet = undelayed(ranks, good)
     found = []
     for k, name in enumerate(functions):
         first = k * len(ways)
@@ -164,7 +174,7 @@ def confirmed(
                     _of(fit, everywhere, without, shares[k]) if without is not None
                     else None,
                     delay_ns,
-                    expected(places, ranks, good, inside[g], name, delay_ns),
+                    expected(places, ranks, quiet, inside[g], name, delay_ns),
                 )
             )  # fmt: skip
     return found

@@ -24,7 +24,7 @@ from speed_bump.experiment.record import Floats, Integers
 
 # Less than the number of each epoch: the rank had no such step.
 NO_EPOCH = -2
-# Ranks whose median delays in a step differ by less than this factor chose the same.
+# Ranks whose mean delays in a step differ by less than this factor chose the same.
 SAME_DOSE = 1.05
 
 
@@ -230,7 +230,7 @@ def _measure(job: Job, layout: Layout | None) -> None:
     time, count = _means(job)
     if not good.any():
         return
-    quiet = good & ~(np.nan_to_num(ranks.delivered_ns) > 0).any(axis=(1, 2))
+    quiet = confirm.undelayed(ranks, good)
     job.step_ns = float(np.median(time[quiet if quiet.sum() > 8 else good]))
     x = _dose(ranks, good)
     calls = _of_callers(ranks.calls, ranks)
@@ -260,7 +260,7 @@ def _measure(job: Job, layout: Layout | None) -> None:
         inside = np.array([rank in limiting.ranks for rank in ranks.who])
         for effect in job.effects:
             found = confirm.expected(
-                job.places, ranks, good, inside, effect.name, effect.delay_ns
+                job.places, ranks, quiet, inside, effect.name, effect.delay_ns
             )
             if found is not None:
                 job.expected[effect.name] = found
@@ -275,10 +275,15 @@ def _means(job: Job) -> tuple[Floats, Integers]:
 
 
 def _of_callers(values: npt.NDArray[np.float32], ranks: Ranks) -> Floats:
-    callers = np.asarray((ranks.calls > 0).any(axis=0))
-    known = np.isfinite(values) & callers[None]
-    total = np.where(known, values, 0).sum(axis=1, dtype=np.float64)
-    return np.asarray(total / np.maximum(known.sum(axis=1), 1))
+    """Means over the ranks that call each function, which is one at a time for memory."""
+    found = np.zeros((values.shape[0], values.shape[2]))
+    for k in range(values.shape[2]):
+        callers = (ranks.calls[:, :, k] > 0).any(axis=0)
+        one = values[:, callers, k]
+        known = np.isfinite(one)
+        total = np.where(known, one, 0).sum(axis=1, dtype=np.float64)
+        found[:, k] = total / np.maximum(known.sum(axis=1), 1)
+    return found
 
 
 def _dose(ranks: Ranks, good: npt.NDArray[np.bool_]) -> Floats:
@@ -294,11 +299,14 @@ def _dose(ranks: Ranks, good: npt.NDArray[np.bool_]) -> Floats:
     last = np.argmin(waited, axis=1)
     for k in range(found.shape[1]):
         one = np.nan_to_num(ranks.delivered_ns[:, :, k])
-        callers = np.flatnonzero((one[good] > 0).any(axis=0))
-        usual = [np.median(of[of > 0]) for of in one[good][:, callers].T]
-        on = known & (one > 0).any(axis=1)
-        often = np.bincount(last[on], minlength=one.shape[1])[callers]
-        if usual and max(usual) > SAME_DOSE * min(usual) and often.any():
+        delayed = (one > 0) & good[:, None]
+        times = delayed.sum(axis=0)
+        callers = np.flatnonzero(times)
+        usual = np.where(delayed, one, 0).sum(axis=0)[callers] / times[callers]
+        if not len(callers) or usual.max() <= SAME_DOSE * usual.min():
+            continue
+        often = np.bincount(last[known & delayed.any(axis=1)], minlength=one.shape[1])
+        if (often := often[callers]).any():
             found[:, k] = one[:, callers] @ (often / often.sum())
     return found
 

@@ -170,7 +170,8 @@ def places(
             cell and widened(cell, part)
             for cell, part in zip(found_cells, share, strict=True)
         )
-        quiet = usable & ~(np.nan_to_num(ranks.delivered_ns[:, r]) > 0).any(axis=1)
+        # NaN is not above 0.
+        quiet = usable & ~(ranks.delivered_ns[:, r] > 0).any(axis=1)
         seen = quiet if quiet.sum() >= MIN_STEPS else usable
         found.append(
             Place(
@@ -233,7 +234,7 @@ def _cells(
     width = delivered.shape[1]
     cells: list[Interval | None] = [None] * width
     base = float(np.median(own[usable])) if usable.any() else 0.0
-    x = np.nan_to_num(delivered.astype(np.float64))
+    x = np.where(np.isfinite(delivered), delivered, 0).astype(np.float64)
     known = np.flatnonzero(((x > 0) & usable[:, None]).sum(axis=0) >= MIN_DELAYED)
     if base <= 0 or not len(known):
         return tuple(cells)
