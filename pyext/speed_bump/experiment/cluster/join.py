@@ -14,7 +14,13 @@ from speed_bump.experiment.cluster import confirm, epochs, steps
 from speed_bump.experiment.cluster import rows as files
 from speed_bump.experiment.cluster.confirm import Confirmed, Expected
 from speed_bump.experiment.cluster.groups import Layout, groups_of
-from speed_bump.experiment.cluster.places import Places, less_displaced, places, widened
+from speed_bump.experiment.cluster.places import (
+    Places,
+    last_rank,
+    less_displaced,
+    places,
+    widened,
+)
 from speed_bump.experiment.cluster.plan import ATTEMPT
 from speed_bump.experiment.cluster.problems import MAX_LISTED, Column, problems, where
 from speed_bump.experiment.cluster.rows import Rows
@@ -294,9 +300,8 @@ def _dose(ranks: Ranks, good: npt.NDArray[np.bool_]) -> Floats:
     function is delayed, which is the derivative of the mean of a maximum.
     """
     found = _of_callers(ranks.delivered_ns, ranks)
-    waited = np.where(np.isfinite(ranks.waited_ns), ranks.waited_ns, np.inf)
-    known = good & np.isfinite(waited).any(axis=1)
-    last = np.argmin(waited, axis=1)
+    known = good & np.isfinite(ranks.waited_ns).any(axis=1)
+    last = last_rank(ranks.waited_ns)
     for k in range(found.shape[1]):
         one = np.nan_to_num(ranks.delivered_ns[:, :, k])
         delayed = (one > 0) & good[:, None]

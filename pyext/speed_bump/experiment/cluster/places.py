@@ -158,7 +158,7 @@ def places(
     rows = good & np.isfinite(waited).all(axis=1)
     if rows.sum() < MIN_STEPS:
         return None
-    least = np.argmin(np.where(np.isfinite(waited), waited, np.inf), axis=1)
+    least = last_rank(waited)
     found = []
     for r, rank in enumerate(ranks.who):
         usable = good & np.isfinite(waited[:, r]) & np.isfinite(ranks.time_ns[:, r])
@@ -185,6 +185,12 @@ def places(
     step = float(np.median(np.nanmean(ranks.time_ns[rows], axis=1)))
     leads = _leads(waited[rows], ranks.who, groups)
     return Places(tuple(functions), tuple(found), step, tuple(groups), leads)
+
+
+def last_rank(waited_ns: Floats) -> Integers:
+    """The column of the rank that the others waited for, in each step."""
+    known = np.where(np.isfinite(waited_ns), waited_ns, np.inf)
+    return np.asarray(np.argmin(known, axis=1))
 
 
 def _leads(
