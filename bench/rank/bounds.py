@@ -21,8 +21,10 @@ import random
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 
 from speed_bump.config import parse_targets
+from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.program import progress
 from speed_bump.experiment.program.runner import Runner
 from speed_bump.experiment.rank import Experiment, Options
@@ -180,20 +182,25 @@ def overhead(options: argparse.Namespace) -> bool:
 
 def overhead_of(python: str, options: argparse.Namespace) -> bool:
     """The same for one Python, with the package installed."""
-    ratios = []
-    draw = random.Random(options.seed)
-    for _ in range(options.pairs):
-        order = [False, True]
-        draw.shuffle(order)
-        took = {watch: train_ns(python, watch, options.steps) for watch in order}
-        ratios.append(took[True] / took[False] - 1)
-    found = mean_interval(ratios)
+    found = more(lambda watch: train_ns(python, watch, options.steps), options)
     print(
         f"overhead: {found.value:+.2%} [{found.low:+.2%}, {found.high:+.2%}] of "
         f"{options.steps} steps, {options.pairs} pairs of runs, {python} (bound "
         f"{MAX_OVERHEAD:.1%})"
     )
     return found.low <= MAX_OVERHEAD
+
+
+def more(took_ns: Callable[[bool], int], options: argparse.Namespace) -> Interval:
+    """How much longer the second of two ways takes, as a part, by pairs of runs."""
+    ratios = []
+    draw = random.Random(options.seed)
+    for _ in range(options.pairs):
+        order = [False, True]
+        draw.shuffle(order)
+        took = {second: took_ns(second) for second in order}
+        ratios.append(took[True] / took[False] - 1)
+    return mean_interval(ratios)
 
 
 def train_ns(python: str, watch: bool, steps: int) -> int:
@@ -211,19 +218,11 @@ def train_ns(python: str, watch: bool, steps: int) -> int:
 
 def member(options: argparse.Namespace) -> bool:
     """The median step of a rank, as a member and not: the ratio."""
-    ratios, alone = [], 0
-    draw = random.Random(options.seed)
-    for _ in range(options.pairs):
-        order = [False, True]
-        draw.shuffle(order)
-        took = {watch: step_ns(watch, options.steps) for watch in order}
-        ratios.append(took[True] / took[False] - 1)
-        alone = took[False]
-    found = mean_interval(ratios)
+    found = more(lambda is_member: step_ns(is_member, options.steps), options)
     print(
-        f"member: {found.value:+.2%} [{found.low:+.2%}, {found.high:+.2%}] of a step of "
-        f"{alone / 1e6:.1f} ms, {options.pairs} pairs of runs of {options.steps} steps "
-        f"(bound {MAX_OVERHEAD:.1%})"
+        f"member: {found.value:+.2%} [{found.low:+.2%}, {found.high:+.2%}] of a step, "
+        f"{options.pairs} pairs of runs of {options.steps} steps (bound "
+        f"{MAX_OVERHEAD:.1%})"
     )
     return found.low <= MAX_OVERHEAD
 
