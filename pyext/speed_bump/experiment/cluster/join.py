@@ -167,8 +167,10 @@ def _joined(columns: Sequence[Column], seed: int) -> Job:
     number = np.unique(np.concatenate([p.number for c in columns for p in c.parts]))
     shape = (len(number), len(columns))
     time, waited = np.full(shape, np.nan), np.full(shape, np.nan)
-    delivered = np.full((*shape, len(names)), np.nan, np.float32)
-    calls = np.full((*shape, len(names)), np.nan, np.float32)
+    # In memory, the steps of one function on one rank lie side by side.
+    deep = (len(names), len(columns), len(number))
+    delivered = np.full(deep, np.nan, np.float32).transpose()
+    calls = np.full(deep, np.nan, np.float32).transpose()
     for r, column in enumerate(columns):
         for part in column.parts:
             here = np.searchsorted(number, part.number)

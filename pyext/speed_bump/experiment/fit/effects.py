@@ -23,6 +23,7 @@ from speed_bump.experiment.fit.interval import Interval, around, quantile
 from speed_bump.experiment.fit.noise import (
     HUBER,
     Drift,
+    Lines,
     autoregression,
     deviation,
     local_scale,
@@ -246,14 +247,15 @@ def _solved(design: _Design) -> _Solution | None:
     """Coefficients and the noise model in turn; None with too few rows."""
     y, a, age, rows, order = design.y, design.a, design.age, design.rows, design.order
     everywhere = np.flatnonzero(age >= 0)
-    clean = Drift(design.run[everywhere], design.spacing, np.ones(len(everywhere)))
+    clean = Drift(Lines(design.run[everywhere], design.spacing), np.ones(len(everywhere)))
+    lines = Lines(design.run[rows], design.spacing)
     phi: tuple[float, ...] = ()
     scale = np.ones(len(rows))
     passes = (3 if design.width > 200 else 4) if order else 2
     solution = None
     for step in range(passes):
         weight = 1 / scale
-        drift = Drift(design.run[rows], design.spacing, weight)
+        drift = Drift(lines, weight)
         aw = drift.without(whitened(a, phi)[rows] * weight[:, None])
         r = drift.without(whitened(y, phi)[rows] * weight)
         inverse, known, size = _inverted(aw, weight)

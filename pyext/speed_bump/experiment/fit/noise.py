@@ -27,8 +27,6 @@ MAX_SUM = 0.98
 # The scale of noise is estimated from at least this many rows.
 SCALE_ROWS = 200
 MAX_SCALES = 60
-# Up to this many rows times knots, the lines of a drift are one matrix.
-DENSE = 1 << 16
 
 
 def ages(number: Integers, run: Integers, usable: Booleans) -> Integers:
@@ -116,21 +114,21 @@ def local_scale(residuals: Floats) -> Floats:
     return np.clip(scales, 0.2 * whole, 5 * whole)
 
 
-class Drift:
-    """Slow changes: straight lines between knots, separate for each run of the program.
+class Lines:
+    """Straight lines between knots, separate for each run of the program.
 
-    Cosines, which the simulations used, do the same; lines involve few rows each, so that
-    thousands of knots are cheap.
+    Cosines, which the simulations used, do the same; each row involves two knots only, so
+    that thousands of knots are cheap. Few rows of a run have a constant in their place.
 
     Args:
         run: of each row, in order
         spacing: rows between two knots
-        weight: the factor of each row
     """
 
-    def __init__(self, run: Integers, spacing: float, weight: Floats) -> None:
-        self._parts: list[tuple[slice, slice, Floats]] = []
-        knots = 0
+    def __init__(self, run: Integers, spacing: float) -> None:
+        bounds: list[int] = []
+        knots: list[tuple[int, int]] = []
+        first = 0
         starts = np.flatnonzero(np.diff(run)) + 1 if len(run) else np.zeros(0, int)
         edges = [0, *(int(start) for start in starts), len(run)]
         for low, high in itertools.pairwise(edges):
@@ -138,44 +136,80 @@ class Drift:
             if length == 0:
                 continue
             pieces = round(length / spacing) if length >= 24 else 0
+            bounds += np.linspace(low, high, max(pieces, 1) + 1).astype(int).tolist()[:-1]
             if pieces == 0:
-                self._parts.append(
-                    (
-                        slice(low, high),
-                        slice(knots, knots + 1),
-                        weight[low:high, None].copy(),
-                    )
-                )
-                knots += 1
-                continue
-            cuts = np.linspace(low, high, pieces + 1).astype(int)
-            for left, right in itertools.pairwise(cuts):
-                at = (np.arange(left, right) - left + 0.5) / max(right - left, 1)
-                lines = np.stack([1 - at, at], 1) * weight[left:right, None]
-                self._parts.append((slice(left, right), slice(knots, knots + 2), lines))
-                knots += 1
-            knots += 1
-        self.knots = knots
-        # Few rows: one product of matrices takes less time than a loop over parts.
-        if len(run) * knots <= DENSE:
-            whole = np.zeros((len(run), knots))
-            for rows, at_knots, lines in self._parts:
-                whole[rows, at_knots] = lines
-            self._parts = [(slice(None), slice(None), whole)]
-        gram = np.zeros((knots, knots))
-        for _, at_knots, lines in self._parts:
-            gram[at_knots, at_knots] += lines.T @ lines
-        ridge = 1e-9 * max(float(np.trace(gram)) / max(knots, 1), 1e-300)
-        self._inverse = np.linalg.inv(gram + ridge * np.eye(knots))
+                knots.append((first, first))
+            knots += ((first + k, first + k + 1) for k in range(pieces))
+            first += pieces + 1
+        self.knots = first
+        # Of each piece: its first row, and the knots at its ends.
+        self.starts = np.array(bounds, int)
+        self.ends = np.array(knots, int).reshape(-1, 2).T
+        self.lengths = np.diff(self.starts, append=len(run))
+        self.pieces = [
+            (slice(start, start + length), slice(left, right + 1))
+            for start, length, (left, right) in zip(
+                bounds, self.lengths.tolist(), knots, strict=True
+            )
+        ]
+        # Of each row: the part of the second knot.
+        at = np.arange(len(run)) - np.repeat(self.starts, self.lengths) + 0.5
+        self.second = at / np.repeat(self.lengths, self.lengths)
+        self.second[np.repeat(self.ends[0] == self.ends[1], self.lengths)] = 0
+
+
+class Drift:
+    """Slow changes: lines of which each row is multiplied by its weight."""
+
+    def __init__(self, lines: Lines, weight: Floats) -> None:
+        self.knots = lines.knots
+        self._lines = lines
+        one, two = (1 - lines.second) * weight, lines.second * weight
+        self._parts = one, two
+        gram = np.zeros((self.knots, self.knots))
+        left, right = lines.ends
+        # No knot is the left one of two pieces, or the right one.
+        gram[left, left] = self._sums(one * one)
+        gram[right, right] += self._sums(two * two)
+        both = self._sums(one * two)
+        gram[left, right] += both
+        gram[right, left] += both
+        ridge = 1e-9 * max(float(np.trace(gram)) / max(self.knots, 1), 1e-300)
+        self._inverse = np.linalg.inv(gram + ridge * np.eye(self.knots))
+
+    def _sums(self, values: Floats) -> Floats:
+        """The sums over each piece."""
+        if not len(values):
+            return np.zeros(0)
+        return np.asarray(np.add.reduceat(values, self._lines.starts))
 
     def without(self, values: Floats) -> Floats:
         """The rest of columns, or of one, after subtracting the best lines."""
-        matrix = values if values.ndim == 2 else values[:, None]
-        products = np.zeros((self.knots, matrix.shape[1]))
-        for rows, knots, lines in self._parts:
-            products[knots] += lines.T @ matrix[rows]
+        if values.ndim == 2:
+            return self._columns_without(values)
+        lines = self._lines
+        left, right = lines.ends
+        one, two = self._parts
+        products = np.zeros(self.knots)
+        products[left] = self._sums(one * values)
+        products[right] += self._sums(two * values)
         heights = self._inverse @ products
-        out: Floats = matrix.copy()
-        for rows, knots, lines in self._parts:
-            out[rows] -= lines @ heights[knots]
-        return out if values.ndim == 2 else out[:, 0]
+        rest = values - one * np.repeat(heights[left], lines.lengths)
+        rest -= two * np.repeat(heights[right], lines.lengths)
+        return np.asarray(rest)
+
+    def _columns_without(self, values: Floats) -> Floats:
+        """The same of several columns, piece by piece, as products of matrices."""
+        parts = np.stack(self._parts, axis=1)
+        pieces = [
+            (rows, knots, parts[rows, : knots.stop - knots.start])
+            for rows, knots in self._lines.pieces
+        ]
+        products = np.zeros((self.knots, values.shape[1]))
+        for rows, knots, lines in pieces:
+            products[knots] += lines.T @ values[rows]
+        heights = self._inverse @ products
+        rest = values.copy()
+        for rows, knots, lines in pieces:
+            rest[rows] -= lines @ heights[knots]
+        return np.asarray(rest)
