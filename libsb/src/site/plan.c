@@ -14,6 +14,7 @@
 
 #include "site/plan.h"
 #include "site/hit.h"
+#include "site/run_delay.h"
 #include "spin.h"
 
 #define PAGE 4096U
@@ -181,23 +182,6 @@ static _Thread_local struct {
 	uint32_t tid, generation;
 } reporter __attribute__((tls_model("initial-exec")));
 
-/* How long this thread has been runnable but off the CPU, since it began; 0: unknown. */
-static uint64_t thread_wait_ns(void)
-{
-	char text[96] = "";
-	unsigned long long cpu, wait;
-	int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-	ssize_t n;
-
-	if (fd < 0)
-		return 0;
-	n = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	if (n <= 0 || sscanf(text, "%llu %llu", &cpu, &wait) != 2)
-		return 0;
-	return wait;
-}
-
 void sb_plan_note_reporter(uint64_t now_ns, uint64_t *cpu, uint64_t *wait, uint32_t *tid)
 {
 	uint64_t cpu_ns = sb_clock_thread_cpu();
@@ -207,9 +191,9 @@ void sb_plan_note_reporter(uint64_t now_ns, uint64_t *cpu, uint64_t *wait, uint3
 	if (!reporter.tid || reporter.generation != generation) {
 		reporter.tid = (uint32_t)syscall(SYS_gettid);
 		reporter.generation = generation;
-		reporter.wait_ns = thread_wait_ns();
+		reporter.wait_ns = sb_run_delay_ns(cpu_ns);
 	} else if (now_ns - reporter.clock_ns > cpu_ns - reporter.cpu_ns + UNEVENTFUL_NS) {
-		reporter.wait_ns = thread_wait_ns();
+		reporter.wait_ns = sb_run_delay_ns(cpu_ns);
 	}
 	reporter.clock_ns = now_ns;
 	reporter.cpu_ns = cpu_ns;

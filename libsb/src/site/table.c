@@ -11,6 +11,7 @@
 #include "free.h"
 #include "options.h"
 #include "site/hit.h"
+#include "site/run_delay.h"
 #include "spin.h"
 
 #define DEFAULT_CAPACITY 16384U
@@ -393,6 +394,7 @@ void sb_site_table_close(struct sb_site_table *table)
 	sb_free(table->path);
 	sb_site_index_free(table);
 	sb_plan_view_close(&table->plan);
+	sb_run_delay_close();
 	munmap(table->header, table->size);
 	sb_free(table);
 }
