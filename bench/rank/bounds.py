@@ -83,8 +83,8 @@ while True:
     speed_bump.progress()
 """
 
-# The median of its steps, ns. They wait for a device most of the time, as steps of training
-# do: of steps that compute for 20 ms, runs differ by several percent on a shared machine.
+# The median of its steps, ns. They wait for a device most of the time, as in training: of
+# steps that compute for 20 ms, runs differ by several percent on a shared machine.
 STEPS = """\
 import statistics, sys, time
 def work():
