@@ -320,6 +320,20 @@ def test_what_is_below_a_call_that_waits_is_no_candidate() -> None:
     assert [key[1] for key in natives.weigh(seen).total] == ["deflate"]
 
 
+def test_where_threads_of_a_pool_wait_for_work_is_no_candidate() -> None:
+    main = Place("/lib/libpool.so", "worker_main", "worker_main")
+    wait = Place("/lib/libpool.so", "wait_for_work", "wait_for_work")
+    futex = Place("/lib/libc.so.6", "pthread_cond_wait", "pthread_cond_wait")
+    seen = look_at(
+        (None, 40, (futex, wait, main)),  # about to sleep, or woken
+        (None, 200, (SLOW, DEFLATE, main)),
+    )
+    seen.add(look_at((None, 700, (futex, wait, main)), sleeps=True))
+    # Not the function that calls it: what it computes is worth measuring.
+    found = natives.weigh(seen)
+    assert {key[1] for key in found.total} == {"worker_main", "deflate", "longest_match"}
+
+
 def test_what_is_nearly_all_of_a_c_function_is_the_same_question() -> None:
     pack = stack("__main__:unit", "zlib:compress")
     weighed = natives.weigh(

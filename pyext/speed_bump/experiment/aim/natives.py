@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import re
 import time
@@ -187,7 +188,8 @@ def weigh(seen: NativeSeen) -> Weighed:
     """Sum up the samples. Time asleep, in imports and in this package is left out.
 
     So is a function that is mostly seen below a call that waits: a sample of a thread
-    about to sleep may be joined with another stack.
+    about to sleep may be joined with another stack. And one in which threads without
+    Python, such as those of a pool, mostly sleep until there is work.
     """
     found = Weighed()
     total: Counter[Key] = Counter()
@@ -199,6 +201,9 @@ def weigh(seen: NativeSeen) -> Weighed:
             for place in set(filter(is_sensible, inner(look))):
                 waits[place.path, place.symbol] += look.ns
             continue
+        if look.sleeps and not stack:
+            for place in itertools.islice(filter(is_sensible, inner(look)), 1):
+                waits[place.path, place.symbol] += look.ns
         if look.sleeps is not False or (stack and _is_no_work(stack)):
             continue
         at = len(found.ns)
