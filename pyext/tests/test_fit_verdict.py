@@ -591,3 +591,17 @@ def test_where_floods_take_much_of_the_time_a_longer_unit_is_advised() -> None:
         (warning,) = [w for w in verdict(record).warnings if "left out" in w]
         assert warning.startswith("10 slots are left out"), warning
         assert (advice in warning) == is_told
+
+
+def test_a_function_that_is_called_in_floods_alone_says_so() -> None:
+    """As what PPO does in its rollouts, with a step of its optimizer as the unit."""
+    record = experiments.run("serial")
+    calls, delivered = record.slots.calls, record.slots.delivered_ns
+    busy = np.arange(len(calls)) % 40 == 0
+    calls[:, 0] = np.where(busy, 256, 0)
+    calls[busy, 1] *= 20
+    delivered[:, 0] = np.where(busy, delivered[:, 0].max(), 0)
+    (finding,) = [f for f in verdict(record).findings if f.name == record.functions[0]]
+    assert finding.verdict == "inconclusive"
+    assert finding.reason.startswith("100% of its calls are in slots that are left out")
+    assert "--progress" in finding.help

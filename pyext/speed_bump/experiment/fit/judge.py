@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 # isort: off
 import speed_bump.experiment.algebra  # noqa: F401
 import numpy as np
 # isort: on
 
+from speed_bump.experiment.fit.columns import floods
 from speed_bump.experiment.fit.contention import QUIETER
 from speed_bump.experiment.fit.effects import Effects
 from speed_bump.experiment.fit.finding import (
@@ -33,7 +35,7 @@ from speed_bump.experiment.fit.interval import (
 from speed_bump.experiment.fit.number import AMPLIFIED, SERIAL, TOLD, Number
 from speed_bump.experiment.fit.slack import Slack
 from speed_bump.experiment.fit.unmeasured import Group, unmeasured
-from speed_bump.experiment.record import Record
+from speed_bump.experiment.record import Floats, Record
 
 FALSE_DISCOVERIES = 0.05
 # With fewer threads that do units side by side, all of a delay is about 1.
@@ -62,6 +64,13 @@ class Common:
     help: str
     note: str
     spent: float
+
+    @cached_property
+    def in_floods(self) -> Floats:
+        """The part of each function's calls that is in slots left out for floods."""
+        calls = np.nan_to_num(self.record.slots.calls)
+        rows = floods(calls).any(1) & self.record.slots.good
+        return np.asarray(calls[rows].sum(0) / np.maximum(calls.sum(0), 1))
 
 
 @dataclass(frozen=True)
@@ -157,7 +166,10 @@ def finding(
 
 def _without_number(common: Common, empty: Finding, group: Group | None) -> Finding:
     record = common.record
-    reason, advice, label = unmeasured(record, empty.name, group, common.spent)
+    flooded = 0.0
+    if empty.name in record.functions:
+        flooded = float(common.in_floods[record.functions.index(empty.name)])
+    reason, advice, label = unmeasured(record, empty.name, group, common.spent, flooded)
     total = None
     if group is not None and label == HIDDEN:
         threads = record.side_by_side

@@ -22,6 +22,9 @@ from speed_bump.experiment.fit.interval import (
 from speed_bump.experiment.fit.number import MIN_DELAYED, MIN_ROWS
 from speed_bump.experiment.record import Record
 
+# With this part of its calls in slots that are left out, more of the same does not help.
+NEARLY_ALL = 0.9
+
 
 @dataclass
 class Group:
@@ -48,9 +51,14 @@ def grouped(record: Record) -> dict[str, Group]:
 
 
 def unmeasured(
-    record: Record, name: str, group: Group | None, spent: float
+    record: Record, name: str, group: Group | None, spent: float, flooded: float
 ) -> tuple[str, str, str]:
-    """Reason, help and label of a function that has no number of its own."""
+    """Reason, help and label of a function that has no number of its own.
+
+    Args:
+        spent: seconds so far
+        flooded: the part of its calls that is in slots left out for floods
+    """
     if name in record.idle or name not in record.functions:
         return "it was never called", "a workload that calls it", INCONCLUSIVE
     calls = record.slots.calls[:, record.functions.index(name)]
@@ -102,6 +110,13 @@ def unmeasured(
             f"{delayed:.0f}",
             f"run it for {lasting(max(2 * spent, 10))} more, with fewer functions, or "
             "with a larger --max-slowdown",
+            INCONCLUSIVE,
+        )
+    if flooded > NEARLY_ALL:
+        return (
+            f"{flooded:.0%} of its calls are in slots that are left out",
+            "a unit of work that contains them, --progress, and a run of minutes, as "
+            "there are fewer such units",
             INCONCLUSIVE,
         )
     return (

@@ -230,7 +230,10 @@ def _flood_says(record: Record) -> str:
         f"{which} left out, {part:.1%} of the time: a function was called over "
         f"{FLOOD:.0f} times as often there as in nearly all others "
         f"({record.functions[most]}: {parts[most]:.0%} of its calls)"
-        + ("; a longer unit of work would have them, --progress" * (part > MUCH_FLOODED))
+        + (
+            "; a longer unit of work would have them, --progress, in a longer run"
+            * (part > MUCH_FLOODED)
+        )
     )
 
 
