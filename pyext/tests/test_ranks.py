@@ -54,6 +54,9 @@ def test_units_are_counted_once_for_each_rank(tmp_path):
             assert finding["criticality"]["high"] > 0.75
     job = found.record.ranks
     good = found.record.slots.good
+    # Where a unit's time goes is that of the ranks, not of the process that starts them.
+    looks = found.record.looks
+    assert {t.pid for t in looks.threads if t.reports} == {who.pid for who in job.who}
     # All ranks are delayed in the same steps, which are those of the plan.
     on = (job.delivered_ns[good] > 0).any(axis=2)
     assert (on[:, 0] == on[:, 1]).mean() > 0.97

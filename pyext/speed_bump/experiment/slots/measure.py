@@ -215,8 +215,8 @@ class Run:
     @property
     def tids(self) -> set[int]:
         """The threads that ended slots so far."""
-        found = {int(tid) for part in self._seen for tid in np.unique(part.slots["tid"])}
-        return found - {0}
+        parts = [seen for part in self._parts() for seen in part]
+        return {int(tid) for seen in parts for tid in np.unique(seen.slots["tid"])} - {0}
 
     def count(self) -> int:
         """Slots read so far."""
