@@ -7,11 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "high_fd.h"
 #include "site/run_delay.h"
 #include "thread_end.h"
 
-/* Above the numbers that programs count on, or close one after another. */
-#define MIN_FD 200
 /*
  * The file's CPU time is that of the last tick or switch. The file of another thread, whose
  * descriptor the program has given the same number, does not come as near.
@@ -108,19 +107,6 @@ static bool read_times(int fd, uint64_t *cpu_ns, uint64_t *wait_ns)
 	return true;
 }
 
-static int open_own(void)
-{
-	int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC), high;
-
-	if (fd < 0)
-		return -1;
-	high = fcntl(fd, F_DUPFD_CLOEXEC, MIN_FD);
-	if (high < 0)
-		return fd;
-	close(fd);
-	return high;
-}
-
 uint64_t sb_run_delay_ns(uint64_t cpu_ns)
 {
 	uint64_t cpu, wait = 0;
@@ -134,7 +120,7 @@ uint64_t sb_run_delay_ns(uint64_t cpu_ns)
 		close_file(own.place, own.file);
 		own.place = NULL;
 	}
-	fd = open_own();
+	fd = sb_high_fd(open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC));
 	if (fd < 0)
 		return 0;
 	if (!read_times(fd, &cpu, &wait))

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "error.h"
+#include "high_fd.h"
 #include "site/shown.h"
 #include "site/table.h"
 
@@ -22,7 +23,7 @@ int sb_shown_memory(size_t size)
 	/* A reader that has it mapped is safe from truncation. */
 	if (!ftruncate(fd, (off_t)size) &&
 	    !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
-		return fd;
+		return sb_high_fd(fd);
 	code = errno;
 	close(fd);
 	errno = code;
@@ -81,7 +82,7 @@ int sb_site_table_show(struct sb_site_table *table, const char *label)
 	length = describe(table, label, text, sizeof(text));
 	if (length < 0 || (size_t)length >= sizeof(text))
 		return sb_error_set(NULL, EOPNOTSUPP, "not visible");
-	fd = memfd_create(SHOWN_NAME, MFD_CLOEXEC);
+	fd = sb_high_fd(memfd_create(SHOWN_NAME, MFD_CLOEXEC));
 	if (fd < 0)
 		return -1;
 	if (write(fd, text, (size_t)length) != length) {
