@@ -381,6 +381,20 @@ def test_damaged_messages_and_floods_change_nothing(start: Start, table: str) ->
     leave(attach(program, table, b"__main__:work delay=2us\n"))
 
 
+def test_a_tool_may_get_into_other_processes_first(start: Start, table: str) -> None:
+    """By a debugger, each of them takes seconds on a busy machine."""
+    program = start(BUSY)
+    before = program.state()
+    link = ways.by_socket(program.pid)
+    time.sleep(ways.PATIENCE_S + 1)
+    assert len(link.attach(table, b"__main__:work delay=2us\n")) > 1
+    leave(link)
+    program.says_soon(b"off")
+    # One that ends in between leaves nothing.
+    ways.by_socket(program.pid).leave()
+    until(lambda: program.state() == before)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
 def test_another_user_is_refused(start: Start, table: str) -> None:
     with tempfile.TemporaryDirectory() as runtime:

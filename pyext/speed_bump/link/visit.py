@@ -30,6 +30,9 @@ from speed_bump.link.message import (
 THREAD = b"speed-bump"
 # The tool's activity for each message.
 PATIENCE_S = 5.0
+# A tool gets into all processes of a tree, by a debugger one after the other, before it
+# puts delays into force. If it ends meanwhile, the connection is closed at once.
+ATTACH_S = 600.0
 # The switch interval while the thread works, s. If many threads wait for the GIL, each of
 # them runs first whenever this one has released it.
 HURRY_S = 0.0005
@@ -274,7 +277,9 @@ def _begin(visit: _Visit) -> bytes:
     connection.settimeout(PATIENCE_S)
     hello = {"version": version(), "pid": str(os.getpid()).encode()}
     connection.sendall(message.pack(HELLO, hello))
+    connection.settimeout(ATTACH_S)
     kind, said = message.receive(visit.read)
+    connection.settimeout(PATIENCE_S)
     if kind != ATTACH:
         raise MessageError("the first message is not to attach")
     # Not before: the tool may take its time.
