@@ -48,34 +48,37 @@ struct callables {
 	struct watcher *watcher;
 	_Atomic unsigned int depth; /* of imports that are going on */
 	/*
-	 * One thread at a time, which may get here recursively when an object is
-	 * destroyed.
+	 * One thread at a time (0: none), which may get here recursively when an object
+	 * is destroyed.
 	 */
-	_Atomic bool busy;
+	_Atomic uintptr_t owner;
 	_Atomic bool again; /* something was imported meanwhile */
 	_Atomic bool stale; /* the slowed objects do not match the engine's patterns */
-	pthread_t owner;
-	/* From callables_prepare() to callables_finish(), which hold @busy throughout. */
+	/* From callables_prepare() to callables_finish(), of one @owner throughout. */
 	bool prepared;
 	PyObject *next_table; /* borrowed, as is @next; during a search */
 	const struct engine_patterns *next;
 };
 
-/* ------------------------------------------------------------------- busy */
+/* ------------------------------------------------------------------ owner */
+
+static uintptr_t this_thread(void)
+{
+	return (uintptr_t)pthread_self();
+}
 
 static bool try_enter(struct callables *callables)
 {
-	if (atomic_exchange(&callables->busy, true))
-		return false;
-	callables->owner = pthread_self();
-	return true;
+	uintptr_t none = 0;
+
+	return atomic_compare_exchange_strong(&callables->owner, &none, this_thread());
 }
 
 /* False: this thread holds it already. */
 static bool enter(struct callables *callables)
 {
 	while (!try_enter(callables)) {
-		if (pthread_equal(callables->owner, pthread_self()))
+		if (load(&callables->owner) == this_thread())
 			return false;
 		Py_BEGIN_ALLOW_THREADS
 		sched_yield();
@@ -89,7 +92,7 @@ static void search_anew(struct callables *callables);
 
 static void leave(struct callables *callables)
 {
-	atomic_store(&callables->busy, false);
+	atomic_store(&callables->owner, 0);
 	while (load(&callables->again) || load(&callables->stale)) {
 		if (!try_enter(callables))
 			return;
@@ -98,7 +101,7 @@ static void leave(struct callables *callables)
 			search_anew(callables);
 		else
 			search_imported(callables, NULL, !load(&callables->depth));
-		atomic_store(&callables->busy, false);
+		atomic_store(&callables->owner, 0);
 	}
 }
 
@@ -976,7 +979,7 @@ void callables_after_fork(struct callables *callables)
 	if (!callables)
 		return;
 	/* A thread that does not exist in the child may have been searching. */
-	if (atomic_exchange(&callables->busy, false))
+	if (atomic_exchange(&callables->owner, 0))
 		atomic_store(&callables->stale, true);
 	callables->prepared = false;
 	callables->next = NULL;
