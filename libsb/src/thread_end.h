@@ -27,16 +27,22 @@ static __attribute__((destructor)) void delete_thread_end_key(void)
 		pthread_key_delete(thread_end_key);
 }
 
+/* Not async-signal-safe the first time. */
+static bool prepare_thread_end(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, make_thread_end_key);
+	return has_thread_end_key;
+}
+
 /*
  * Run at_thread_end(@value) when this thread exits, in place of the last value. False: that is
  * not possible.
  */
 static bool set_thread_end(void *value)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, make_thread_end_key);
-	return has_thread_end_key && !pthread_setspecific(thread_end_key, value);
+	return prepare_thread_end() && !pthread_setspecific(thread_end_key, value);
 }
 
 #endif

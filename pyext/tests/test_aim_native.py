@@ -332,6 +332,16 @@ def test_where_threads_of_a_pool_wait_for_work_is_no_candidate() -> None:
     # Not the function that calls it: what it computes is worth measuring.
     found = natives.weigh(seen)
     assert {key[1] for key in found.total} == {"worker_main", "deflate", "longest_match"}
+    # So is one that reads and computes, and the caller of a function without a name.
+    read = Place("/lib/libc.so.6", "read", "read")
+    following = Place("/lib/libreader.so", "next", "next")
+    outer = Place("/lib/libstripped.so", "outer", "outer")
+    seen = look_at((None, 200, (following, main)), (None, 50, (outer, main)))
+    unknown = Place("/lib/libstripped.so")
+    seen.add(look_at((None, 300, (read, following, main)), sleeps=True))
+    seen.add(look_at((None, 700, (futex, unknown, outer, main)), sleeps=True))
+    found = natives.weigh(seen)
+    assert {key[1] for key in found.total} == {"worker_main", "next", "outer"}
 
 
 def test_what_is_nearly_all_of_a_c_function_is_the_same_question() -> None:

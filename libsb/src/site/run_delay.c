@@ -12,10 +12,11 @@
 #include "thread_end.h"
 
 /*
- * The file's CPU time is that of the last tick or switch. The file of another thread, whose
- * descriptor the program has given the same number, does not come as near.
+ * The file's CPU time is at least that of the thread's clock just before, and later by what ran
+ * since. The file of another thread, that got the number after the program had closed all of
+ * them, is seldom as near.
  */
-#define NEAR_NS 20000000U
+#define NEAR_NS 1000000U
 
 /* Each: descriptor in the lower half, a number that is never used again in the upper; or 0. */
 static _Atomic uint64_t files[RUN_DELAY_FILES];
@@ -67,13 +68,19 @@ static void watch_forks(void)
 	pthread_atfork(NULL, NULL, sb_run_delay_close);
 }
 
+void sb_run_delay_prepare(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, watch_forks);
+	prepare_thread_end();
+}
+
 /* Keep the file for the next time; false: there is no room. */
 static bool keep(int fd)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	uint64_t file = (uint64_t)(atomic_fetch_add(&serial, 1) + 1) << 32 | (uint32_t)fd;
 
-	pthread_once(&once, watch_forks);
 	for (int i = 0; i < RUN_DELAY_FILES; i++) {
 		uint64_t none = 0;
 
@@ -82,12 +89,12 @@ static bool keep(int fd)
 			continue;
 		own.place = &files[i];
 		own.file = file;
-		if (set_thread_end(own.place))
-			return true;
-		atomic_store(&files[i], 0);
-		break;
+		if (!set_thread_end(own.place)) {
+			close_file(own.place, own.file);
+			own.place = NULL;
+		}
+		return true;
 	}
-	own.place = NULL;
 	return false;
 }
 

@@ -11,6 +11,9 @@
 
 #define RUN_DELAY_FILES 64
 
+/* Before the first thread reads its time, which may be in a signal handler. */
+void sb_run_delay_prepare(void);
+
 /*
  * Of the calling thread, ns since it began; 0: unknown. @cpu_ns is its CPU time, read just
  * before. May change errno.

@@ -119,6 +119,7 @@ static struct sb_site_table *attach(void *map, uint32_t capacity, bool planned,
 	}
 	/* Here rather than in the first call, which may be in a signal handler. */
 	sb_clock_prepare();
+	sb_run_delay_prepare();
 	return table;
 }
 

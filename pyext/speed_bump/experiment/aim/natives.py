@@ -58,6 +58,9 @@ WAITS = re.compile(
     r"exec_blas_async_wait|blas_thread_server|gomp_\w*(wait|barrier)\w*|gomp_thread_start"
     r"|__kmp_\w*(wait|barrier)\w*"
 )
+# A function in which threads of a pool wait for work is awake for less than this part of
+# the time that it sleeps. One that also computes is worth measuring.
+AWAKE = 0.2
 # Parts of a function that the compiler moved elsewhere.
 PART = re.compile(r"\.(cold|part)\b")
 
@@ -189,12 +192,13 @@ def weigh(seen: NativeSeen) -> Weighed:
 
     So is a function that is mostly seen below a call that waits: a sample of a thread
     about to sleep may be joined with another stack. And one in which threads without
-    Python, such as those of a pool, mostly sleep until there is work.
+    Python, such as those of a pool, sleep nearly all of the time.
     """
     found = Weighed()
     total: Counter[Key] = Counter()
     own: Counter[Key] = Counter()
     waits: Counter[Key] = Counter()
+    asleep: Counter[Key] = Counter()
     for look in seen.looks:
         stack = look.stack
         if stack and stack.frames and is_idle(stack.frames[-1]):
@@ -202,8 +206,10 @@ def weigh(seen: NativeSeen) -> Weighed:
                 waits[place.path, place.symbol] += look.ns
             continue
         if look.sleeps and not stack:
-            for place in itertools.islice(filter(is_sensible, inner(look)), 1):
-                waits[place.path, place.symbol] += look.ns
+            # Where the name of the innermost is not known, it is not the caller's sleep.
+            inside = (place for place in inner(look) if is_asked_of(place.path))
+            for place in itertools.islice(inside, 1):
+                asleep[place.path, place.symbol] += look.ns
         if look.sleeps is not False or (stack and _is_no_work(stack)):
             continue
         at = len(found.ns)
@@ -225,7 +231,13 @@ def weigh(seen: NativeSeen) -> Weighed:
         if named:
             own[named.path, named.symbol] += look.ns
     clock = max(seen.clock_ns, 1)
-    total = Counter({key: ns for key, ns in total.items() if ns >= waits[key]})
+    total = Counter(
+        {
+            key: ns
+            for key, ns in total.items()
+            if ns >= waits[key] and ns >= AWAKE * asleep[key]
+        }
+    )
     found.total = {key: ns / clock for key, ns in total.most_common()}
     found.own = {key: ns / clock for key, ns in own.most_common()}
     return found

@@ -69,16 +69,23 @@ def unmeasured(
             "a longer run",
             INCONCLUSIVE,
         )
+    threads = record.side_by_side
+    if group is not None and group.total.high < THRESHOLD:
+        return (
+            f"all {group.members} functions of its group together cost "
+            f"{group.total.value / threads:.2f} ± {group.total.half / threads:.2f} "
+            "of their delay",
+            "",
+            HIDDEN,
+        )
+    if flooded > NEARLY_ALL:
+        return (
+            f"{flooded:.0%} of its calls are in slots that are left out",
+            "a unit of work that contains them, --progress, and a run of minutes, as "
+            "there are fewer such units",
+            INCONCLUSIVE,
+        )
     if group is not None:
-        threads = record.side_by_side
-        if group.total.high < THRESHOLD:
-            return (
-                f"all {group.members} functions of its group together cost "
-                f"{group.total.value / threads:.2f} ± {group.total.half / threads:.2f} "
-                "of their delay",
-                "",
-                HIDDEN,
-            )
         if group.total.high < 0.3:
             return (
                 f"under {group.total.high / threads:.2f}, by a test of a group of "
@@ -110,13 +117,6 @@ def unmeasured(
             f"{delayed:.0f}",
             f"run it for {lasting(max(2 * spent, 10))} more, with fewer functions, or "
             "with a larger --max-slowdown",
-            INCONCLUSIVE,
-        )
-    if flooded > NEARLY_ALL:
-        return (
-            f"{flooded:.0%} of its calls are in slots that are left out",
-            "a unit of work that contains them, --progress, and a run of minutes, as "
-            "there are fewer such units",
             INCONCLUSIVE,
         )
     return (
