@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <stdatomic.h>
 #include <stddef.h>
 
 #include "core.h"
@@ -9,6 +10,7 @@ struct slow_object {
 	PyObject *entry; /* NULL: a native target */
 	PyObject *table_type;
 	PyObject *probes; /* list: what each __enter__ of a native target opened */
+	_Atomic size_t entered; /* how often @entry is in force by this object */
 };
 
 /* Slow(entry, table_type): an entry of core.c; None: its open() is called. */
@@ -51,6 +53,25 @@ static int slow_clear(PyObject *object)
 	return 0;
 }
 
+/*
+ * From 3.14 on, a with statement handles signals between the end of slow_enter() and its block,
+ * and then never calls slow_exit(). An object that was made for the statement ends here.
+ */
+static void slow_finalize(PyObject *object)
+{
+	struct slow_object *self = (struct slow_object *)object;
+	PyObject *type, *value, *traceback;
+
+	PyErr_Fetch(&type, &value, &traceback);
+	for (; self->entry && atomic_load(&self->entered);
+	     atomic_fetch_sub(&self->entered, 1))
+		if (core_exit_slow(self->entry)) {
+			PyErr_WriteUnraisable(object);
+			break;
+		}
+	PyErr_Restore(type, value, traceback);
+}
+
 static void slow_dealloc(PyObject *object)
 {
 	PyTypeObject *type = Py_TYPE(object);
@@ -71,6 +92,8 @@ static PyObject *slow_enter(PyObject *object, PyObject *Py_UNUSED(none))
 		return PyErr_Format(PyExc_RuntimeError, "__init__() was not called");
 	if (self->entry) {
 		failed = core_enter_slow(self->entry, self->table_type);
+		if (!failed)
+			atomic_fetch_add(&self->entered, 1);
 	} else {
 		probes = PyObject_CallMethod(object, "open", NULL);
 		failed = probes ? PyList_Append(self->probes, probes) : -1;
@@ -91,6 +114,7 @@ static PyObject *slow_exit(PyObject *object, PyObject *Py_UNUSED(exc_info))
 	if (self->entry) {
 		if (core_exit_slow(self->entry))
 			return NULL;
+		atomic_fetch_sub(&self->entered, 1);
 		Py_RETURN_NONE;
 	}
 	count = PyList_GET_SIZE(self->probes);
@@ -106,16 +130,50 @@ static PyObject *slow_exit(PyObject *object, PyObject *Py_UNUSED(exc_info))
 	return done;
 }
 
+/* _run(function, *args, **kwargs): call it within this; no signal is handled in between. */
+static PyObject *slow_run(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+	PyObject *rest, *entered, *result, *done, *type, *value, *traceback;
+
+	if (!PyTuple_GET_SIZE(args))
+		return PyErr_Format(PyExc_TypeError, "_run() needs a function");
+	rest = PyTuple_GetSlice(args, 1, PyTuple_GET_SIZE(args));
+	entered = rest ? slow_enter(object, NULL) : NULL;
+	if (!entered) {
+		Py_XDECREF(rest);
+		return NULL;
+	}
+	Py_DECREF(entered);
+	result = PyObject_Call(PyTuple_GET_ITEM(args, 0), rest, kwargs);
+	Py_DECREF(rest);
+	PyErr_Fetch(&type, &value, &traceback);
+	done = slow_exit(object, NULL);
+	if (!done && type)
+		PyErr_WriteUnraisable(object);
+	if (!done && !type)
+		Py_CLEAR(result);
+	if (type)
+		PyErr_Restore(type, value, traceback);
+	Py_XDECREF(done);
+	return result;
+}
+
 static PyMethodDef slow_methods[] = {
+	{ "_run", (PyCFunction)(void (*)(void))slow_run, METH_VARARGS | METH_KEYWORDS,
+	  PyDoc_STR("Call a function within this.") },
 	{ "__enter__", slow_enter, METH_NOARGS, PyDoc_STR("Put it into force.") },
 	{ "__exit__", slow_exit, METH_VARARGS, PyDoc_STR("Take it out of force.") },
 	{ NULL, NULL, 0, NULL },
 };
 
 static PyType_Slot slow_slots[] = {
-	{ Py_tp_init, slow_init },	   { Py_tp_dealloc, slow_dealloc },
-	{ Py_tp_traverse, slow_traverse }, { Py_tp_clear, slow_clear },
-	{ Py_tp_methods, slow_methods },   { 0, NULL },
+	{ Py_tp_init, slow_init },
+	{ Py_tp_dealloc, slow_dealloc },
+	{ Py_tp_traverse, slow_traverse },
+	{ Py_tp_clear, slow_clear },
+	{ Py_tp_methods, slow_methods },
+	{ Py_tp_finalize, slow_finalize },
+	{ 0, NULL },
 };
 
 PyType_Spec slow_spec = {

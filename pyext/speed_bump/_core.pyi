@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from os import PathLike
 from types import CodeType
 from typing import Any, Literal, final
@@ -341,6 +341,9 @@ class Slow:
     def __init__(self, entry: Entry | None, table_type: type[Table]) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *exc_info: object) -> None: ...
+    def _run(
+        self, function: Callable[..., Any], /, *args: object, **kwargs: object
+    ) -> Any: ...
 
 @final
 class Control:

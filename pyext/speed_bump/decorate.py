@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import AbstractContextManager
 from typing import Any, TypeVar
+
+from speed_bump._core import Slow
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def decorate(context: AbstractContextManager[Any], function: F) -> F:
+def decorate(context: Slow, function: F) -> F:
     """Let ``function`` run within ``context``, from its start to its end."""
     if inspect.isasyncgenfunction(function):
         wrapper = _async_generator(context, function)
@@ -25,19 +27,19 @@ def decorate(context: AbstractContextManager[Any], function: F) -> F:
     return functools.wraps(function)(wrapper)  # type: ignore[return-value]
 
 
-def _plain(
-    context: AbstractContextManager[Any], function: Callable[..., Any]
-) -> Callable[..., Any]:
+def _plain(context: Slow, function: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         with context:
             return function(*args, **kwargs)
 
-    return wrapper
+    def at_once(*args: Any, **kwargs: Any) -> Any:
+        return context._run(function, *args, **kwargs)
+
+    # From 3.14 on, a signal may be handled before a with statement has begun its block.
+    return wrapper if sys.version_info < (3, 14) else at_once
 
 
-def _coroutine(
-    context: AbstractContextManager[Any], function: Callable[..., Any]
-) -> Callable[..., Any]:
+def _coroutine(context: Slow, function: Callable[..., Any]) -> Callable[..., Any]:
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
         with context:
             return await function(*args, **kwargs)
@@ -45,9 +47,7 @@ def _coroutine(
     return wrapper
 
 
-def _generator(
-    context: AbstractContextManager[Any], function: Callable[..., Any]
-) -> Callable[..., Any]:
+def _generator(context: Slow, function: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         with context:
             return (yield from function(*args, **kwargs))
@@ -55,9 +55,7 @@ def _generator(
     return wrapper
 
 
-def _async_generator(
-    context: AbstractContextManager[Any], function: Callable[..., Any]
-) -> Callable[..., Any]:
+def _async_generator(context: Slow, function: Callable[..., Any]) -> Callable[..., Any]:
     # Does what "yield from" would do, which asynchronous generators don't have.
     async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         with context:

@@ -157,7 +157,7 @@ print(count["__main__:plain"], count["__main__:other"], count.get("__main__:inne
         # No new function matches now.
         ("speed_bump.uninstall()", 0, "3 1 None"),
         # A new function may match, which is found out by restarting all events.
-        ("speed_bump.slow('__main__:inner', 0).__enter__()", 1, "4 1 1"),
+        ("kept = speed_bump.slow('__main__:inner', 0).__enter__()", 1, "4 1 1"),
     ],
 )
 def test_what_another_tool_has_switched_off(
