@@ -463,8 +463,8 @@ class slow(_core.Slow):
 
     Takes precedence over the targets of ``install()`` and of outer ``slow()`` contexts. A
     decorated generator or coroutine (asynchronous generators too) slows from its start to
-    its end, including other code that runs while it is suspended. If it is entered by hand,
-    it ends with the object at the latest.
+    its end, including other code that runs while it is suspended. If it is entered by
+    hand, it ends with the object at the latest.
 
     Args:
         pattern: a line as in a target file; its own options override ``delay``
