@@ -320,6 +320,13 @@ def test_what_is_below_a_call_that_waits_is_no_candidate() -> None:
     assert [key[1] for key in natives.weigh(seen).total] == ["deflate"]
 
 
+def test_only_the_beginning_is_shown_of_a_name_that_stays_mangled() -> None:
+    """As of lambdas in templates of XLA, which take more than 600 characters."""
+    long = "_ZNK5Eigen" + 60 * "15TensorEvaluatorIK"
+    assert short(f"/lib/libjax.so:{long}") == f"libjax.so:{long[:77]}..."
+    assert short("/lib/libjax.so:_Zshort") == "libjax.so:_Zshort"
+
+
 def test_where_threads_of_a_pool_wait_for_work_is_no_candidate() -> None:
     main = Place("/lib/libpool.so", "worker_main", "worker_main")
     wait = Place("/lib/libpool.so", "wait_for_work", "wait_for_work")

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 LINE = re.compile(r"[^:]:\d+(@.*)?$")
 # A longer name is shown without its parameters, and then without template arguments.
 MAX_WHOLE = 60
+# Of a name that stays mangled so many characters are shown.
+MAX_MANGLED = 80
 # A function of Cython: its kind, and the names of module, class and function. In the
 # symbols of scikit-learn 1.9 and SciPy 1.18 each name but the last has its length before
 # it. The last has a number or nothing, and the number of its types if there are several.
@@ -56,11 +58,15 @@ def short(name: str) -> str:
 
 def shortened(readable: str) -> str:
     """A long demangled name without parameters and, if it is still long, without template
-    arguments.
+    arguments. Of one that can't be demangled only the beginning.
     """
     if len(readable) > MAX_WHOLE:
         readable = base(readable)
-    return plain(readable) if len(readable) > MAX_WHOLE else readable
+    if len(readable) > MAX_WHOLE:
+        readable = plain(readable)
+    if len(readable) > MAX_MANGLED and readable.startswith(("_Z", "_R")):
+        return readable[: MAX_MANGLED - 3] + "..."
+    return readable
 
 
 def cython(symbol: str, file: str) -> str:
