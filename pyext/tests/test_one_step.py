@@ -101,6 +101,47 @@ print(interrupted, done)
 """
 
 
+ENTERED = """
+import speed_bump
+def f(number, by=1):
+    if number < 0: raise KeyError(number)
+    return number + by
+def calls():
+    found = speed_bump.stats().functions
+    return sum(one.calls for one in found if one.name == "__main__:f")
+# As a with statement of 3.14 leaves it that a signal interrupts before its block.
+speed_bump.slow("__main__:f", 0).__enter__()
+f(1)
+assert not calls()
+kept = speed_bump.slow("__main__:f", 0).__enter__()
+f(1)
+assert calls() == 1
+del kept
+f(1)
+assert calls() == 1
+# As a decorator does there.
+context = speed_bump.slow("__main__:f", 0)
+assert context._run(f, 1, by=4) == 5
+assert calls() == 2
+try:
+    context._run(f, -1)
+except KeyError as error:
+    assert error.args == (-1,)
+else:
+    raise AssertionError
+assert calls() == 3
+f(1)
+assert calls() == 3
+# What is in force when the program ends does no harm.
+kept = speed_bump.slow("__main__:f", 0).__enter__()
+"""
+
+
+def test_what_is_entered_ends_with_its_object_or_its_call(python: Run) -> None:
+    done = python(ENTERED)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+
+
 def test_interrupts_at_random_points(python: Run) -> None:
     left = INTERRUPTS
     while left > 0:

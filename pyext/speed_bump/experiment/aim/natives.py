@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
 import re
 import time
@@ -207,9 +206,9 @@ def weigh(seen: NativeSeen) -> Weighed:
             continue
         if look.sleeps and not stack:
             # Where the name of the innermost is not known, it is not the caller's sleep.
-            inside = (place for place in inner(look) if is_asked_of(place.path))
-            for place in itertools.islice(inside, 1):
-                asleep[place.path, place.symbol] += look.ns
+            innermost = next((p for p in inner(look) if is_asked_of(p.path)), None)
+            if innermost:
+                asleep[innermost.path, innermost.symbol] += look.ns
         if look.sleeps is not False or (stack and _is_no_work(stack)):
             continue
         at = len(found.ns)
