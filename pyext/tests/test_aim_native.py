@@ -165,9 +165,12 @@ def test_native_functions_are_candidates_beside_those_of_python(library: str) ->
             pytest.skip(found.native_refused)
         # Also C++ functions, and those of a thread that does not run Python.
         wanted = {f"{library}:{WORK}", f"{library}:piece"}
-        if wanted <= set(found.candidates) and len(found.left_out) > 1:
+        unwanted = {f"{library}:{OFTEN}", f"{library}:{POOL}"}
+        # Where a guest is slow, a look may have too few samples of one of them.
+        if wanted <= set(found.candidates) and unwanted <= set(found.left_out):
             break
     assert wanted <= set(found.candidates), found.left_out
+    assert unwanted <= set(found.left_out), (found.shares.own, found.candidates)
     assert found.shares.own[f"{library}:{WORK}"] > 0.05
     assert "__main__:unit" in found.candidates
     assert all(name.startswith("/") for name in found.natives)
