@@ -93,6 +93,18 @@ def test_known_answers(name):
     assert not held or np.mean(held) > 0.8
 
 
+def test_slack_that_smaller_delays_use_up_too_is_no_part():
+    """Of a third of a delay less arrives: of a ninth of it, perhaps nothing."""
+
+    def little_slack(draw):
+        return model.ForkJoin(draw, short=0.72)
+
+    for seed in range(4):
+        found = model.experiment(little_slack, "heavy", seed)[1].findings[1]
+        assert found.verdict in ("hidden", "inconclusive")
+        assert found.criticality.low <= 0
+
+
 def test_recorded_noise():
     """The noise of a training loop, which alternates between levels 25% apart."""
     held, wide = [], 0

@@ -432,11 +432,13 @@ def _pooled(
     apart = high.c - low.c
     error = math.sqrt(max(cov[0, 0] + cov[-1, -1] - 2 * cov[0, -1], 1e-18))
     if abs(apart) > BENDS * error and abs(apart) > BENDS_BY:
-        number = of(low, "hinge" if apart > 0 else "")
+        small = _small(some) if apart > 0 else low
+        number = of(small, "hinge" if apart > 0 else "")
         number.small = True
+        number.between = apart > 0 and _between(small) and not is_certain(some)
         number.notes.append(
             f"{high.c / threads:.2f} of a delay of {high.column.dose:.2g} of a unit "
-            f"arrives, {low.c / threads:.2f} of one of {low.column.dose:.2g}"
+            f"arrives, {small.c / threads:.2f} of one of {small.column.dose:.2g}"
         )
         return number
     if _between(high) and high.column.dose > 1.5 * low.column.dose:
@@ -459,6 +461,32 @@ def _pooled(
     if 0 < variance <= best.se**2:
         number.c, number.se = value, math.sqrt(variance)
     return number
+
+
+def _small(some: list[Effect]) -> Effect:
+    """The dose that tells most of small delays, where less of them arrives.
+
+    The response bends upwards only: the bounds above of all doses hold for small ones.
+    """
+    low = some[0]
+    if low.interval.high < THRESHOLD:
+        return low
+    return min(some, key=lambda e: e.interval.high)
+
+
+def is_certain(some: list[Effect]) -> bool:
+    """Whether as much arrives of shorter delays as of those that tell most of small ones.
+
+    Less arrives of delays that use up slack, the shorter they are.
+    """
+    small = _small(some)
+    return not _between(small) or any(
+        2 * e.column.dose < small.column.dose
+        and e.interval.low > THRESHOLD
+        and e.interval.half < TOLD
+        and abs(e.c - small.c) <= BENDS * math.hypot(e.se, small.se)
+        for e in some
+    )
 
 
 def _between(effect: Effect) -> bool:

@@ -27,7 +27,7 @@ from speed_bump.experiment.fit.contention import contention, of_groups
 from speed_bump.experiment.fit.effects import Effect, Effects, effects
 from speed_bump.experiment.fit.finding import own_share
 from speed_bump.experiment.fit.interval import INCONCLUSIVE, THRESHOLD
-from speed_bump.experiment.fit.number import TOLD
+from speed_bump.experiment.fit.number import TOLD, is_certain
 from speed_bump.experiment.fit.verdict import verdict
 from speed_bump.experiment.record import MAX_ARMS, Arm, Block, Delay, Record
 from speed_bump.experiment.slots.plan import (
@@ -78,6 +78,8 @@ MAX_BLOCK = 960
 # No answer is final, and no dose changed, before each arm has this many slots and holds.
 MIN_SLOTS = 100
 MIN_HOLDS = 20
+# Effects of smaller doses than this are not looked for.
+LEAST_LEVEL = 0.04
 # After these parts of the budget, questions of second order are examined in any case.
 LEVELS_FROM = 0.6
 # From this part of the budget on, functions that are decided, or whose headroom is below
@@ -790,7 +792,7 @@ class Stages:
 
     def _only_slack(self, found: Effects, names: list[str]) -> bool:
         """Whether shorter delays are the only remaining question."""
-        between = set(self._between(found, names))
+        between = self._between(found, names)
         for name in names:
             effect = self._headline(found, name)
             if effect is None or effect.delayed < MIN_HOLDS:
@@ -810,9 +812,12 @@ class Stages:
 
     # Questions of second order
 
-    def _between(self, found: Effects, names: list[str]) -> list[str]:
-        """Functions of which a part arrives, if small doses don't tell whether always."""
-        some = []
+    def _between(self, found: Effects, names: list[str]) -> dict[str, float]:
+        """Functions of which a part arrives, if small doses don't tell whether always.
+
+        The value is the dose with which shorter ones are to be compared.
+        """
+        some = {}
         for name in names:
             every = [e for e in found.of((name,)) if not self._is_alarmed(e)]
             if not every:
@@ -823,9 +828,12 @@ class Stages:
                 continue
             least = min(every, key=lambda e: e.column.dose)
             told = least.column.dose < 0.6 * self._dose or self._dose <= DOSES[0] * 1.01
-            if told and found.half(least) <= max(2 * self.options.precision, 0.1):
-                continue
-            some.append(name)
+            known = found.half(least) <= max(2 * self.options.precision, 0.1)
+            if not (told and known):
+                some[name] = 3 * least.column.dose if told else self._dose
+            elif least.column.dose > LEAST_LEVEL and not is_certain(every):
+                # Slack that a third of a delay uses up may hide a ninth of it.
+                some[name] = least.column.dose
         return some
 
     def _second_order(
@@ -837,14 +845,20 @@ class Stages:
             return False
         between = self._between(found, names)
         if not narrow:
-            between = [name for name in between if not self._is_little(record, name)]
+            between = {
+                name: dose
+                for name, dose in between.items()
+                if not self._is_little(record, name)
+            }
             # Functions of which little is known need time, too: in turns.
             self._turn = not self._turn or not self._are_open(found, names)
-            between = between if self._turn else []
+            between = between if self._turn else {}
         if between and self._dose > DOSES[0] * 1.01:
             self.stage = "levels"
-            doses = (self._dose, self._dose / 3)
-            self._one_block(record, state, between, doses, "levels")
+            dose = max(between.values())
+            some = [name for name, largest in between.items() if largest > 0.9 * dose]
+            doses = (float(f"{dose:.6g}"), float(f"{dose / 3:.6g}"))
+            self._one_block(record, state, some, doses, "levels")
             return True
         if narrow and self._pedestal(record, state, found, names):
             return True
