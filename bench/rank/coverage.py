@@ -37,7 +37,7 @@ import time
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from truth import CLOSE, PROGRAMS, Program, Truth, by_name, command_of
+from truth import CLOSE, ENVIRON, PROGRAMS, Program, Truth, by_name, command_of
 
 HERE = pathlib.Path(__file__).parent
 FOREVER_S = 100_000
@@ -86,14 +86,13 @@ def record_of(
 
 def once(program: Program, options: argparse.Namespace, seed: int) -> dict[str, Any]:
     """A run, as a line of the results."""
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("SPEED_BUMP_")}
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
         command = rank_command(program, options, seed, directory)
         try:
             done = subprocess.run(
                 command,
-                env=environ,
+                env=ENVIRON,
                 capture_output=True,
                 text=True,
                 check=False,

@@ -8,12 +8,14 @@
  * Work is CPU time of the thread, waits are sleeps. BENCH_CHANGE in the environment changes
  * functions: "cpu*0.5,record+0.2" makes cpu() take half of its time, and adds 0.2 ms of CPU
  * time to each call of record(). BENCH_MIDDLE is the time in seconds after which half_speed
- * becomes slow.
+ * becomes slow. BENCH_APART=1 gives each thread a CPU that no other one needs, for the reason
+ * in programs.py.
  *
  * The programs share the functions that work and wait, and "native NAME" finds them in one table:
  * hence the length.
  */
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -147,12 +149,42 @@ void TARGET unit_done(void)
 	}
 }
 
+/* The CPUs that threads may still have to themselves, if BENCH_APART is set. */
+static cpu_set_t cpus;
+
+static void may_use(pthread_t thread, const cpu_set_t *these)
+{
+	if (pthread_setaffinity_np(thread, sizeof(*these), these))
+		exit(1);
+}
+
+static void give_cpus(pthread_t thread)
+{
+	cpu_set_t own;
+
+	if (CPU_COUNT(&cpus) == 0)
+		return;
+	CPU_ZERO(&own);
+	for (int i = 0; i < CPU_SETSIZE; i++) {
+		if (CPU_ISSET(i, &cpus)) {
+			CPU_SET(i, &own);
+			if (CPU_COUNT(&cpus) > 1)
+				CPU_CLR(i, &cpus);
+			break;
+		}
+	}
+	may_use(thread, &own);
+	/* The thread that starts others works, or only waits for them. */
+	may_use(pthread_self(), &cpus);
+}
+
 static void in_thread(void *(*work)(void *), void *with)
 {
 	pthread_t thread;
 
 	if (pthread_create(&thread, NULL, work, with))
 		exit(1);
+	give_cpus(thread);
 }
 
 /* ------------------------------------------------------------- one after the other */
@@ -749,10 +781,12 @@ static void change(char *text)
 
 int main(int argc, char **argv)
 {
-	char *text = getenv("BENCH_CHANGE");
+	char *text = getenv("BENCH_CHANGE"), *apart = getenv("BENCH_APART");
 
 	if (text)
 		change(strdup(text));
+	if (apart && *apart)
+		sched_getaffinity(0, sizeof(cpus), &cpus);
 	prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
 	began = now();
 	if (argc == 3 && strtod(argv[2], NULL) > 0) {

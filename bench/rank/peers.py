@@ -35,11 +35,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from truth import PROGRAMS, Program, interval, run_once
+from truth import ENVIRON, PROGRAMS, Program, interval, run_once
 
 HERE = pathlib.Path(__file__).parent
 SCRIPT, SOURCE = HERE / "programs.py", HERE / "native.c"
-ENVIRON = {k: v for k, v in os.environ.items() if not k.startswith("SPEED_BUMP_")}
 NONE = "none"
 # The minimal prediction for naming a function.
 MIN_GAIN = 0.01

@@ -9,7 +9,9 @@ ends. truth.py has the true values for each.
 
 BENCH_CHANGE in the environment changes functions: ``cpu*0.5,record+0.2`` makes cpu() take
 half of its time, and adds 0.2 ms of CPU time to each call of record(). BENCH_MIDDLE is
-the time in seconds after which half_speed() becomes slow.
+the time in seconds after which half_speed() becomes slow. BENCH_APART=1 gives each
+process a CPU that no other one needs: schedulers that save power pack a program on one
+CPU as long as it is mostly asleep, and there a stage that is hidden becomes a rival.
 """
 
 from __future__ import annotations
@@ -58,15 +60,27 @@ def unit(reporter: int = 0) -> None:
     progress()
 
 
+# The CPUs that processes may still have to themselves.
+CPUS = sorted(os.sched_getaffinity(0)) if os.environ.get("BENCH_APART") else []
+
+
 def begin_process(function: Callable[..., None], *arguments: object) -> BaseProcess:
     """A process that ends with the one that started it, however that ends."""
+    own = set(CPUS[:1])
 
     def body() -> None:
         LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if own:
+            os.sched_setaffinity(0, own)
         function(*arguments)
 
+    if len(CPUS) > 1:
+        del CPUS[0]
     process = context.Process(target=body, daemon=True)
     process.start()
+    if CPUS:
+        # The process that starts others works, or only waits for them.
+        os.sched_setaffinity(0, CPUS)
     return process
 
 
