@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The known answer of each program of programs.py and native.c, by construction.
+"""The known answer of each program of programs.py and native.c, and of the training loop
+bench/workloads/torch_train.py (``torch``, where PyTorch is), by construction.
 
 ``truth.py [--native PATH] [--pairs N] [--seconds S] [PROGRAM]...`` measures it by
 definition, without speed-bump: whole runs with a small amount of CPU time added to each
@@ -27,6 +28,9 @@ MATTERS, PARTLY, HIDDEN = "matters", "partly", "hidden"
 SMALL = 0.05
 # Tolerance, because the programs use a clock and a scheduler.
 CLOSE = 0.03
+# Of the programs: nothing of ours, and stages do not share a CPU.
+ENVIRON = {k: v for k, v in os.environ.items() if not k.startswith("SPEED_BUMP_")}
+ENVIRON["BENCH_APART"] = "1"
 # Student's t, two-sided 95%, by degrees of freedom.
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 
@@ -70,6 +74,13 @@ class Program:
     tie: str = ""
     native: bool = True
     environ: dict[str, str] = field(default_factory=dict)
+    # A program that is not in programs.py, and its arguments.
+    script: tuple[str, ...] = ()
+
+    @property
+    def everywhere(self) -> bool:
+        """It needs nothing beside CPython."""
+        return not self.script
 
 
 PROGRAMS = (
@@ -184,24 +195,53 @@ PROGRAMS = (
     Program("backlog", 4, {"grow": Truth(2, 2, (MATTERS,))}, ("grow",)),
     Program("shams", 3, {"record": SERIAL, "aside": hidden()}, ("record",)),
 )
+# A step's work is done once by the main process, and meanwhile once by the worker, which
+# is done before it.
+TORCH = Program(
+    "torch",
+    50,
+    {
+        **dict.fromkeys(
+            (
+                "train_step",
+                "LanguageModel.forward",
+                "compute_loss",
+                "clip_gradients",
+                "write_log",
+            ),
+            SERIAL,
+        ),
+        "Block.forward": Truth(1, 1, (MATTERS,), calls=3),
+        "Attention.forward": Truth(1, 1, (MATTERS,), calls=3),
+        "Sequences.make_batch": hidden(),
+        "Sequences.load_text": Truth(0, 0, (HIDDEN,), calls=32),
+        "Sequences.encode": Truth(0, 0, (HIDDEN,), calls=32),
+    },
+    ("train_step",),
+    native=False,
+    script=("bench/workloads/torch_train.py", "--steps", "0", "--seconds"),
+)
 
 
 def by_name(names: list[str], native: bool) -> list[Program]:
-    """The selected programs, or all.
+    """The selected programs, or all those that need nothing but CPython.
 
     Raises:
         ValueError: there is none with a given name
     """
-    known = [p for p in PROGRAMS if p.native or not native]
+    known = [p for p in (*PROGRAMS, TORCH) if p.native or not native]
     if unknown := set(names) - {p.name for p in known}:
         raise ValueError(
             f"no program {', '.join(sorted(unknown))}: "
             + ", ".join(p.name for p in known)
         )
-    return [p for p in known if not names or p.name in names]
+    return [p for p in known if (p.name in names if names else p.everywhere)]
 
 
 def command_of(program: Program, seconds: float, native: str | None) -> list[str]:
+    if program.script:
+        path, *arguments = program.script
+        return [sys.executable, str(HERE.parents[1] / path), *arguments, str(seconds)]
     start = [native] if native else [sys.executable, str(HERE / "programs.py")]
     return [*start, program.name, str(seconds)]
 
@@ -210,10 +250,9 @@ def run_once(
     program: Program, seconds: float, native: str | None, change: str = ""
 ) -> float:
     """The time of a unit, ms."""
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("SPEED_BUMP_")}
     done = subprocess.run(
         command_of(program, seconds, native),
-        env={**environ, **program.environ, "BENCH_CHANGE": change},
+        env={**ENVIRON, **program.environ, "BENCH_CHANGE": change},
         stdout=subprocess.PIPE,
         check=True,
     )

@@ -10,7 +10,7 @@ JSON. A step takes about 50 ms on one core.
 By construction each function of the main process delays a step by what it is delayed, and
 none of the worker's does: ``MAIN`` and ``WORKER`` below. Run it without end with
 ``--steps 0``. Needs torch and numpy. BENCH_CHANGE in the environment, as in
-bench/rank/programs.py: ``make_batch+2`` adds 2 ms of CPU time to each call.
+bench/rank/programs.py: ``Sequences.encode+2`` adds 2 ms of CPU time to each call.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ EXTRA = {
         for change in filter(None, os.environ.get("BENCH_CHANGE", "").split(","))
     )
 }
+if unknown := set(EXTRA) - {*MAIN, *WORKER}:
+    sys.exit(f"torch_train.py: no function {', '.join(sorted(unknown))}")
 
 
 def added(function: str) -> None:
@@ -78,16 +80,16 @@ class Sequences(IterableDataset):
         self.batch = batch
 
     def load_text(self, draw: random.Random) -> bytes:
-        added("load_text")
+        added("Sequences.load_text")
         return zlib.decompress(draw.choice(self.packed))
 
     def encode(self, text: bytes, draw: random.Random) -> np.ndarray:
-        added("encode")
+        added("Sequences.encode")
         at = draw.randrange(len(text) - LENGTH - 1)
         return np.frombuffer(text, np.uint8, LENGTH + 1, at).astype(np.int64)
 
     def make_batch(self, draw: random.Random) -> torch.Tensor:
-        added("make_batch")
+        added("Sequences.make_batch")
         rows = [self.encode(self.load_text(draw), draw) for _ in range(self.batch)]
         return torch.from_numpy(np.stack(rows))
 
