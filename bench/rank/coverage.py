@@ -92,7 +92,7 @@ def once(program: Program, options: argparse.Namespace, seed: int) -> dict[str, 
         try:
             done = subprocess.run(
                 command,
-                env=ENVIRON,
+                env={**ENVIRON, **program.placed},
                 capture_output=True,
                 text=True,
                 check=False,

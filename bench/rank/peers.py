@@ -116,7 +116,7 @@ def speed_bump(
         words += ["--progress", f"{tools.native}:unit_done", "--", tools.native]
     else:
         words += ["--", sys.executable, str(SCRIPT)]
-    done = execute([*words, program.name, "100000"], tools, program.environ)
+    done = execute([*words, program.name, "100000"], tools, program.undisturbed)
     try:
         text = pathlib.Path(f"{directory}/json").read_text("utf-8")
     except OSError:
@@ -143,7 +143,7 @@ def py_spy(
             str(tools.seconds + 5),
         ],
         tools,
-        program.environ,
+        program.undisturbed,
     )
     if not os.path.exists(out):
         raise CantRun(last_line(done.stderr))
@@ -169,7 +169,7 @@ def scalene(
             *("--outfile", out, str(SCRIPT), "---", program.name, f"{tools.seconds:g}"),
         ],
         tools,
-        program.environ,
+        program.undisturbed,
     )
     try:
         found = json.loads(pathlib.Path(out).read_text("utf-8"))
@@ -205,7 +205,7 @@ def perf(program: Program, tools: Tools, seed: int, directory: str, native: bool
             *(tools.native, program.name, f"{tools.seconds:g}"),
         ],
         tools,
-        program.environ,
+        program.undisturbed,
     )
     if not os.path.exists(out):
         raise CantRun(last_line(done.stderr))
@@ -251,7 +251,7 @@ def coz(program: Program, tools: Tools, seed: int, directory: str, native: bool)
             *(tools.coz, program.name, f"{tools.seconds:g}"),
         ],
         tools,
-        program.environ,
+        program.undisturbed,
     )
     if not os.path.exists(out):
         raise CantRun(last_line(done.stderr))
