@@ -421,6 +421,8 @@ def _pooled(
         k, dose = place[effect.column], effect.column.dose
         return Number(effect.c, effect.se, effect.df, dose, k, shape, threads=threads)
 
+    # Delays so small that little is known of them say nothing about larger ones.
+    some = [e for e in some if e.interval.half <= TOLD] or some
     best = min(some, key=lambda e: e.se)
     if len(some) == 1:
         number = of(best)
@@ -445,7 +447,7 @@ def _pooled(
         # The number of small delays decides, however small it is.
         number = of(low)
         number.small = True
-        if low.interval.half > TOLD:
+        if low.interval.half > TOLD:  # so do all others
             number = of(high)
             number.between = True
         return number

@@ -826,14 +826,12 @@ class Stages:
             interval = best.interval
             if not (interval.low > THRESHOLD and best.c < 0.9 and interval.half < 0.3):
                 continue
-            least = min(every, key=lambda e: e.column.dose)
-            told = least.column.dose < 0.6 * self._dose or self._dose <= DOSES[0] * 1.01
-            known = found.half(least) <= max(2 * self.options.precision, 0.1)
-            if not (told and known):
-                some[name] = 3 * least.column.dose if told else self._dose
-            elif least.column.dose > LEAST_LEVEL and not is_certain(every):
-                # Slack that a third of a delay uses up may hide a ninth of it.
-                some[name] = least.column.dose
+            far = max(2 * self.options.precision, 0.1)
+            known = [e for e in every if found.half(e) <= far] or [best]
+            least = min(e.column.dose for e in known)
+            # Slack that a third of a delay uses up may hide a ninth of it.
+            if least > LEAST_LEVEL and not is_certain(known):
+                some[name] = least
         return some
 
     def _second_order(
@@ -853,7 +851,7 @@ class Stages:
             # Functions of which little is known need time, too: in turns.
             self._turn = not self._turn or not self._are_open(found, names)
             between = between if self._turn else {}
-        if between and self._dose > DOSES[0] * 1.01:
+        if between:
             self.stage = "levels"
             dose = max(between.values())
             some = [name for name, largest in between.items() if largest > 0.9 * dose]
