@@ -210,7 +210,8 @@ def _case(
             )
     interval = number.interval
     told = number.small or label_of(interval) in (MATTERS, PARTLY)
-    if 0 < interval.low <= interval.value < SERIAL and not told:
+    less = number.may_be_less or not told
+    if 0 < interval.low <= interval.value < SERIAL and less:
         # Of shorter delays less may arrive: the response bends upwards only.
         interval = Interval(interval.value, 0.0, interval.high)
     filled = replace(

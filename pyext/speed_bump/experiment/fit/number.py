@@ -83,6 +83,8 @@ class Number:
     notes: list[str] = field(default_factory=list)
     between: bool = False
     small: bool = False
+    # Less arrives of these delays than of larger ones: perhaps nothing of smaller ones.
+    may_be_less: bool = False
     # The number by another reading of the time for which the thread of the units was
     # blocked; and whether that is because delays may have displaced waits for a CPU.
     device: Interval | None = None
@@ -437,7 +439,9 @@ def _pooled(
         small = _small(some) if apart > 0 else low
         number = of(small, "hinge" if apart > 0 else "")
         number.small = True
-        number.between = apart > 0 and _between(small) and not is_certain(some)
+        number.may_be_less = apart > 0 and not _is_confirmed(some)
+        arrives = small.interval.low > THRESHOLD and small.c < SERIAL
+        number.between = number.may_be_less and arrives
         number.notes.append(
             f"{high.c / threads:.2f} of a delay of {high.column.dose:.2g} of a unit "
             f"arrives, {small.c / threads:.2f} of one of {small.column.dose:.2g}"
@@ -477,12 +481,17 @@ def _small(some: list[Effect]) -> Effect:
 
 
 def is_certain(some: list[Effect]) -> bool:
+    """Whether small delays are known to arrive in part, or not to."""
+    return not _between(_small(some)) or _is_confirmed(some)
+
+
+def _is_confirmed(some: list[Effect]) -> bool:
     """Whether as much arrives of shorter delays as of those that tell most of small ones.
 
     Less arrives of delays that use up slack, the shorter they are.
     """
     small = _small(some)
-    return not _between(small) or any(
+    return any(
         2 * e.column.dose < small.column.dose
         and e.interval.low > THRESHOLD
         and e.interval.half < TOLD
