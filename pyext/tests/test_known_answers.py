@@ -40,8 +40,10 @@ def run(command, change=""):
     )
 
 
-@pytest.mark.parametrize("program", truth.PROGRAMS, ids=lambda p: p.name)
+@pytest.mark.parametrize("program", [*truth.PROGRAMS, truth.TORCH], ids=lambda p: p.name)
 def test_program_runs_and_each_of_its_functions_can_be_changed(program):
+    if not program.everywhere and importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not installed")
     change = ",".join(f"{name}+0.01" for name in program.functions)
     done = run(truth.command_of(program, 0.2, None), change)
     assert done.returncode == 0, done.stderr
@@ -60,6 +62,27 @@ def test_native_program_is_the_same(program):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["units"] > 0
     assert run(truth.command_of(program, 0.2, NATIVE), "nothing+1").returncode == 2
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one CPU")
+@pytest.mark.parametrize("apart", ["", "1"])
+def test_stages_have_a_cpu_each_where_the_answer_depends_on_it(apart):
+    code = """if True:
+        import os, programs
+        found = programs.context.Queue()
+        programs.begin_process(lambda: found.put(os.sched_getaffinity(0))).join()
+        print(len(found.get() & os.sched_getaffinity(0)))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=RANK,
+        env={**truth.ENVIRON, "BENCH_APART": apart},
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=120,
+    )
+    assert int(done.stdout) == (0 if apart else len(os.sched_getaffinity(0)))
+    assert {p.name for p in truth.PROGRAMS if p.placed} >= {"buffer_1", "balanced_10"}
 
 
 def test_change_of_an_unknown_function_is_an_error():

@@ -79,7 +79,7 @@ MAX_BLOCK = 960
 MIN_SLOTS = 100
 MIN_HOLDS = 20
 # Effects of smaller doses than this are not looked for.
-LEAST_LEVEL = 0.04
+MIN_LEVEL = 0.04
 # After these parts of the budget, questions of second order are examined in any case.
 LEVELS_FROM = 0.6
 # From this part of the budget on, functions that are decided, or whose headroom is below
@@ -830,7 +830,7 @@ class Stages:
             known = [e for e in every if found.half(e) <= far] or [best]
             least = min(e.column.dose for e in known)
             # Slack that a third of a delay uses up may hide a ninth of it.
-            if least > LEAST_LEVEL and not is_certain(known):
+            if least > MIN_LEVEL and not is_certain(known):
                 some[name] = least
         return some
 
