@@ -5,7 +5,7 @@
 prefix ?= /usr/local
 
 .PHONY: all demo check check-all check-debug check-pythons check-sanitize check-torture check-packages check-cluster check-attach check-frameworks \
-	build docs deb wheels bench bench-rank bench-peers bench-others install module help
+	build docs deb wheels bench bench-rank bench-peers bench-others bench-honest install module help
 
 all: build
 
@@ -32,11 +32,12 @@ help:
 	@echo 'make bench-rank   how often rank is right (takes hours; RUNS=1: each program once)'
 	@echo 'make bench-peers  rank compared with py-spy, Scalene, perf and Coz (takes hours; RUNS=1: once)'
 	@echo 'make bench-others rank without any option on programs of pyperformance, a minute each'
+	@echo 'make bench-honest functions of real programs made faster: is the gain what rank predicts?'
 	@echo 'make module   the kernel module for the running kernel'
 	@echo 'make install  libsb and sbctl below prefix ($(prefix))'
 	@echo 'pip install . the Python package'
 
-demo check check-all check-debug check-pythons check-sanitize check-torture check-cluster check-attach check-frameworks build docs wheels bench bench-rank bench-peers bench-others:
+demo check check-all check-debug check-pythons check-sanitize check-torture check-cluster check-attach check-frameworks build docs wheels bench bench-rank bench-peers bench-others bench-honest:
 	@build-aux/$@
 
 deb check-packages:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The standard library's web server with one visitor: ``serve.py [FASTER]...``.
+"""The standard library's web server with one visitor.
 
 The server is http.server as ``python -m http.server`` runs it, unchanged. The visitor
-requests a small page, as a browser would, waits 1 ms and requests the next. FASTER names
-functions to be replaced by faster ones, to measure the gain: keys of ``FASTER`` below.
-SECONDS in the environment: end after this time, and print the time of a page in ns.
+requests a small page, as a browser would, waits 1 ms and requests the next. See turns.py
+for the arguments.
 """
 
 from __future__ import annotations
@@ -21,8 +20,9 @@ import sys
 import tempfile
 import time
 
+from turns import Faster, Turns, nothing
+
 LOOKS_S = 0.001
-WARM_UP = 50
 # The headers of a browser.
 REQUEST = b"""\
 GET /page.html HTTP/1.1\r
@@ -53,10 +53,6 @@ def quick_headers(file, _class=http.client.HTTPMessage) -> email.message.Message
     return found
 
 
-def no_log(*_) -> None:
-    """The log is not read."""
-
-
 def quick_end(self, request) -> None:
     """Close it, without a shutdown before."""
     request.close()
@@ -67,19 +63,19 @@ def no_thread(self, request, client_address) -> None:
     self.process_request_thread(request, client_address)
 
 
-# The replacement of each function.
+PROGRESS = "http.server:SimpleHTTPRequestHandler.do_GET"
 FASTER = {
-    "socketserver:ThreadingMixIn.process_request": lambda: setattr(
-        socketserver.ThreadingMixIn, "process_request", no_thread
+    "socketserver:ThreadingMixIn.process_request": Faster(
+        socketserver.ThreadingMixIn, "process_request", lambda _: no_thread
     ),
-    "http.client:parse_headers": lambda: setattr(
-        http.client, "parse_headers", quick_headers
+    "http.client:parse_headers": Faster(
+        http.client, "parse_headers", lambda _: quick_headers
     ),
-    "http.server:BaseHTTPRequestHandler.log_message": lambda: setattr(
-        http.server.BaseHTTPRequestHandler, "log_message", no_log
+    "http.server:BaseHTTPRequestHandler.log_message": Faster(
+        http.server.BaseHTTPRequestHandler, "log_message", nothing
     ),
-    "socketserver:TCPServer.shutdown_request": lambda: setattr(
-        socketserver.TCPServer, "shutdown_request", quick_end
+    "socketserver:TCPServer.shutdown_request": Faster(
+        socketserver.TCPServer, "shutdown_request", lambda _: quick_end
     ),
 }
 
@@ -96,27 +92,20 @@ def visit(port: int) -> None:
             answer += data
 
 
-def visitor(port: int, seconds: float) -> None:
-    """Request pages, with pauses; for ever if ``seconds`` is 0."""
+def visitor(port: int, turns: Turns) -> None:
+    """Request pages, with pauses; for ever, or until the turns have ended."""
     parent = os.getppid()
-    for _ in range(WARM_UP):
-        visit(port)
-    begin, pages = time.monotonic_ns(), 0
     while os.getppid() == parent:
         visit(port)
         time.sleep(LOOKS_S)
-        pages += 1
-        took = time.monotonic_ns() - begin
-        if seconds and took > seconds * 1e9:
-            print(took // pages, flush=True)
+        if not turns.unit():
             os.kill(parent, signal.SIGTERM)
             return
 
 
 def main() -> None:
     """Serve until terminated."""
-    for name in sys.argv[1:]:
-        FASTER[name]()
+    turns = Turns(FASTER)
     # The log is written as by a server in the background.
     log = os.open(os.devnull, os.O_WRONLY)
     with tempfile.TemporaryDirectory() as directory:
@@ -129,7 +118,7 @@ def main() -> None:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         if os.fork() == 0:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            visitor(server.server_port, float(os.environ.get("SECONDS", "0")))
+            visitor(server.server_port, turns)
             os._exit(0)
         os.dup2(log, 2)
         server.serve_forever()
