@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
 """Functions that are made faster by turns, while a program runs.
 
-A program of this directory has ``PROGRESS``, the name of its unit of work, and ``FASTER``,
-the functions that can be made faster, and how. Without arguments it runs for ever,
-unchanged, for ``rank``. ``program.py FUNCTION SECONDS`` runs it for that time: in turns of
-half a second, in random order, the function is itself or the faster one. In the end the
-list of turns is printed as JSON: whether it was the faster one, and the time of a unit in
-ns. Turns are compared within a run, because runs differ by several percent.
+A program of this directory has ``PROGRESS``, the name of its unit of work, and
+``FASTER``, the functions that can be made faster, and how. Without arguments it runs for
+ever, unchanged, for ``rank``. ``program.py FUNCTION SECONDS`` runs it for that time: in
+turns of half a second, in random order, the function is itself or the faster one. In the
+end the list of turns is printed as JSON: whether it was the faster one, and the time of
+a unit in ns. Turns are compared within a run, because runs differ by several percent.
 """
 
 from __future__ import annotations

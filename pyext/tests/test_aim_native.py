@@ -199,6 +199,7 @@ def test_native_functions_are_candidates_beside_those_of_python(library: str) ->
 
 @pytest.mark.one_python
 @pytest.mark.needs_device
+@pytest.mark.any_backend
 def test_a_native_function_that_is_the_unit_is_no_candidate(library: str) -> None:
     # The unit is given by another name than that of its symbol.
     unit = parse_targets(f"native:{library}:app::work", "unit")
@@ -218,6 +219,7 @@ def test_a_native_function_that_is_the_unit_is_no_candidate(library: str) -> Non
 
 @pytest.mark.one_python
 @pytest.mark.needs_device
+@pytest.mark.any_backend
 def test_where_no_probe_can_be_had_that_is_said(
     library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -399,6 +399,7 @@ def test_a_session_in_many_threads(fixture: tuple[str, ctypes.CDLL]) -> None:
 
 
 @pytest.mark.needs_device
+@pytest.mark.any_backend
 def test_compare_with_a_native_target(fixture: tuple[str, ctypes.CDLL]) -> None:
     import json
     import subprocess

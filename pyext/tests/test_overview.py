@@ -447,6 +447,7 @@ def test_watch_looks_again_and_again(start: Start) -> None:
 
 
 @pytest.mark.needs_device
+@pytest.mark.any_backend
 def test_native_targets_answer_too(start: Start) -> None:
     program = start(WORKING.replace("import speed_bump", "") + FOR_EVER)
     with native.probe("libc.so.6", "clock_nanosleep", 5_000, program.pid):

@@ -22,6 +22,7 @@ SECONDS = "300"
 # Seconds.
 IN_GUEST = "SPEED_BUMP_GUEST" in os.environ
 BUDGETS = (15, 40) if IN_GUEST else (15, 40, 90)
+IN_SHORT = (15,) if IN_GUEST and os.environ.get("SPEED_BUMP_SHORT") else BUDGETS
 
 
 def program():
@@ -56,7 +57,7 @@ def test_functions_of_c_are_ranked(tmp_path):
         return right(ranked) or open_ones
 
     ranked = Ranked(
-        tmp_path, targets, [path, "serial", SECONDS], fits=fits, budgets=BUDGETS
+        tmp_path, targets, [path, "serial", SECONDS], fits=fits, budgets=IN_SHORT
     )
     for name, f in ranked.findings.items():
         assert f["target"] == f"{path}:{name}"
@@ -84,7 +85,11 @@ def test_functions_of_c_are_ranked(tmp_path):
 @pytest.mark.parametrize(
     ("name", "truth"),
     [
-        ("stages", {"record": "matters", "cpu": "hidden"}),
+        pytest.param(
+            "stages",
+            {"record": "matters", "cpu": "hidden"},
+            marks=pytest.mark.any_backend,
+        ),
         ("fork_join", {"long_branch": "matters", "short_branch": "hidden"}),
     ],
 )
@@ -116,6 +121,7 @@ while True:
 """
 
 
+@pytest.mark.any_backend
 def test_two_processes_that_do_units_are_delayed_at_the_same_time(tmp_path):
     """The kernel has one slot number for both, so their units are counted together."""
     path = tmp_path / "compresses.py"

@@ -181,10 +181,11 @@ def test_native_symbols_of_speed_bump(complete: Complete, library: str) -> None:
     assert complete(line) == [f"{library}:fixture_plain"]
 
 
+@pytest.mark.any_backend
 def test_current_targets(
     complete: Complete, library: str, request: pytest.FixtureRequest
 ) -> None:
-    """With the module, in guests: targets that can be removed and changed."""
+    """Targets that can be removed and changed."""
     sbctl = request.getfixturevalue("sbctl")
     request.getfixturevalue("device")
     sbctl("add", f"{library}:fixture_plain", "1us")

@@ -87,6 +87,7 @@ def test_add_delays_while_enabled(sbctl: Sbctl, library: str, loop: str) -> None
     assert target["pid"] is None
 
 
+@pytest.mark.any_backend
 def test_no_hint_while_enabled(sbctl: Sbctl, library: str) -> None:
     sbctl("enable")
     assert sbctl("add", f"{library}:fixture_second", "2ms").stderr == ""
@@ -100,12 +101,14 @@ def test_add_takes_the_default_delay(sbctl: Sbctl, library: str) -> None:
     assert target["delay_ns"] == 12_500
 
 
+@pytest.mark.any_backend
 def test_add_json(sbctl: Sbctl, library: str) -> None:
     sbctl("add", f"{library}:fixture_plain", "1us")
     added = sbctl.json("add", f"{library}:fixture_second", "10us")["targets"]
     assert [target["target"] for target in added] == [f"{library}:fixture_second"]
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("symbol", "added"),
     [
@@ -208,6 +211,7 @@ def test_nothing_is_half_applied(sbctl: Sbctl, library: str) -> None:
     assert targets(sbctl)[0]["delay_ns"] == 1_000
 
 
+@pytest.mark.any_backend
 def test_target_file(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
     file = tmp_path / "targets.txt"
     file.write_text(
@@ -238,6 +242,7 @@ def test_remove(sbctl: Sbctl, library: str, loop: str) -> None:
     assert targets(sbctl) == []
 
 
+@pytest.mark.any_backend
 def test_remove_by_another_path(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
     link = tmp_path / "link.so"
     link.symlink_to(library)
@@ -445,6 +450,7 @@ def test_status(sbctl: Sbctl, library: str, loop: str) -> None:
     assert re.findall(r"^  - (.*)$", text, re.M) == after["caveats"]
 
 
+@pytest.mark.any_backend
 def test_watch(sbctl: Sbctl, library: str, loop: str) -> None:
     sbctl("add", f"{library}:fixture_second", "1us")
     sbctl("enable")
@@ -568,6 +574,7 @@ def test_run_slows_what_runs_already(sbctl: Sbctl, library: str, loop: str) -> N
         assert one.process.poll() is other.process.poll() is None
 
 
+@pytest.mark.any_backend
 def test_run_slows_several_and_none_twice(sbctl: Sbctl, library: str, loop: str) -> None:
     with subprocess.Popen(
         ["sh", "-c", f"'{loop}' fixture_second 1000000000000 & echo $!; wait"],
@@ -587,6 +594,7 @@ def test_run_slows_several_and_none_twice(sbctl: Sbctl, library: str, loop: str)
             os.kill(child, signal.SIGKILL)
 
 
+@pytest.mark.any_backend
 def test_run_by_name(sbctl: Sbctl, library: str, loop: str, tmp_path: Path) -> None:
     program = tmp_path / "a loop of ours"
     shutil.copy(loop, program)
@@ -624,6 +632,7 @@ def test_run_leaves_what_it_slowed(
         assert busy.process.poll() is None
 
 
+@pytest.mark.any_backend
 def test_run_of_a_process_leaves_ignored_signals_ignored(
     sbctl: Sbctl, library: str, loop: str
 ) -> None:
@@ -646,6 +655,7 @@ def test_run_of_a_process_leaves_ignored_signals_ignored(
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.any_backend
 def test_run_ends_with_what_it_slowed(sbctl: Sbctl, library: str, loop: str) -> None:
     with Busy(loop) as busy:
         run = attached(sbctl, f"--pid={busy.pid}", f"{library}:fixture_second")
@@ -655,6 +665,7 @@ def test_run_ends_with_what_it_slowed(sbctl: Sbctl, library: str, loop: str) -> 
         assert schemas.read("sbctl-run", said)["targets"][0]["calls"] > 0
 
 
+@pytest.mark.any_backend
 def test_run_json_output(sbctl: Sbctl, library: str, loop: str, tmp_path: Path) -> None:
     output = tmp_path / "stats.json"
     output.write_text("what was there before, and more of it than is written " * 100)
@@ -681,6 +692,7 @@ def test_run_json_output(sbctl: Sbctl, library: str, loop: str, tmp_path: Path) 
     assert target["requested_ns"] == 10_000
 
 
+@pytest.mark.any_backend
 def test_run_quiet(sbctl: Sbctl, library: str, loop: str) -> None:
     done = sbctl(
         "run", "-q", f"{library}:fixture_second", "--", loop, "fixture_second", 3
@@ -688,6 +700,7 @@ def test_run_quiet(sbctl: Sbctl, library: str, loop: str) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.any_backend
 def test_run_says_when_nothing_was_called(sbctl: Sbctl, library: str) -> None:
     assert (
         "no target was called"
@@ -695,6 +708,7 @@ def test_run_says_when_nothing_was_called(sbctl: Sbctl, library: str) -> None:
     )
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("script", "code"),
     [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137), ("kill -TERM $$", 143)],
@@ -703,6 +717,7 @@ def test_run_exit_status(sbctl: Sbctl, library: str, script: str, code: int) -> 
     sbctl("run", "-q", f"{library}:fixture_second", "--", "sh", "-c", script, code=code)
 
 
+@pytest.mark.any_backend
 def test_run_of_what_can_not_run(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
     target = f"{library}:fixture_second"
     done = sbctl("run", target, "--", "no-such-command", code=127)
@@ -714,6 +729,7 @@ def test_run_of_what_can_not_run(sbctl: Sbctl, library: str, tmp_path: Path) -> 
     assert targets(sbctl) == []
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "target",
     [
@@ -770,6 +786,7 @@ def end_group(running: subprocess.Popen[str]) -> None:
     running.communicate()
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1]
 )
@@ -788,6 +805,7 @@ def test_run_passes_signals_on(
     assert running.returncode == 5
 
 
+@pytest.mark.any_backend
 def test_run_takes_a_signal_of_the_terminal_once(
     sbctl: Sbctl, library: str, tmp_path: Path
 ) -> None:
@@ -915,6 +933,7 @@ def test_nobody_may_not(sbctl: Sbctl) -> None:
 # ------------------------------------------------------------------ what a hit costs
 
 
+@pytest.mark.any_backend
 def test_list_verbose(sbctl: Sbctl, library: str) -> None:
     sbctl("add", f"{library}:fixture_step", f"{library}:fixture_push", "1us")
     text = sbctl("list", "-v").stdout
@@ -932,6 +951,7 @@ def test_list_verbose(sbctl: Sbctl, library: str) -> None:
     assert names(sbctl) == {"fixture_step", "fixture_push"}
 
 
+@pytest.mark.any_backend
 def test_run_says_what_cannot_be_less(sbctl: Sbctl, library: str, loop: str) -> None:
     command = ("--", loop, "fixture_step", "100")
     done = sbctl("run", "-d", "0", f"{library}:fixture_step", *command)
@@ -984,6 +1004,7 @@ def signed_rank(changes: list[float]) -> float:
     return (above - n * (n + 1) / 4) / math.sqrt(max(n * (n + 1) * (2 * n + 1), 1) / 24)
 
 
+@pytest.mark.any_backend
 def test_run_is_net_of_the_breakpoint(sbctl: Sbctl, library: str, loop: str) -> None:
     calls = 2_000
     _, target = run_stepped(sbctl, library, loop, calls, "-d", "0")
@@ -1005,6 +1026,7 @@ def test_run_is_net_of_the_breakpoint(sbctl: Sbctl, library: str, loop: str) -> 
     assert signed_rank(changes) >= 2.5, (cost, changes)
 
 
+@pytest.mark.any_backend
 def test_run_cannot_be_less_than_the_breakpoint(
     sbctl: Sbctl, library: str, loop: str
 ) -> None:
@@ -1013,6 +1035,7 @@ def test_run_cannot_be_less_than_the_breakpoint(
     assert target["delivered_ns"] >= 100 * target["hit_cost_ns"] > 100
 
 
+@pytest.mark.any_backend
 def test_add_net(sbctl: Sbctl, library: str) -> None:
     name = f"{library}:fixture_step"
     assert sbctl("add", "--net", name, "5ms").stdout == f"added {name} 5ms\n"
@@ -1056,6 +1079,7 @@ def statics() -> str:
     )
 
 
+@pytest.mark.any_backend
 def test_a_static_function_of_a_file(sbctl: Sbctl) -> None:
     sbctl("add", f"{statics()}:statics.c:helper", "1us")
     (target,) = targets(sbctl)
@@ -1092,6 +1116,7 @@ def calls_of_lines(sbctl: Sbctl, *targets: str) -> dict[str, int]:
     return {t["target"].removeprefix(f"{program}:"): t["calls"] for t in found}
 
 
+@pytest.mark.any_backend
 def test_lines_begin_as_often_as_they_are_run(sbctl: Sbctl) -> None:
     body, end = (f"lines.c:{line_of('lines.c', mark)}" for mark in ("body", "end"))
     inlined = f"lines.c:{line_of('lines.c', 'inlined')}"
@@ -1114,6 +1139,7 @@ def test_a_line_is_delayed(sbctl: Sbctl) -> None:
     assert report["wall_ns"] >= 7 * 3_000_000
 
 
+@pytest.mark.any_backend
 def test_a_line_is_removed_by_its_name(sbctl: Sbctl) -> None:
     program = lines_program()
     line = f"{program}:lines.c:{line_of('lines.c', 'inlined')}"
@@ -1129,6 +1155,7 @@ def test_a_line_is_removed_by_its_name(sbctl: Sbctl) -> None:
     assert targets(sbctl) == []
 
 
+@pytest.mark.any_backend
 def test_what_an_ifunc_chooses(sbctl: Sbctl) -> None:
     """The C library's memcpy is one; the note names a target that works."""
     symbols = sbctl.json("symbols", "libc.so.6", "memcpy")["symbols"]
@@ -1143,6 +1170,7 @@ def test_what_an_ifunc_chooses(sbctl: Sbctl) -> None:
     assert target["calls"] > 0
 
 
+@pytest.mark.any_backend
 def test_cgroup_of_something_else(sbctl: Sbctl, library: str, tmp_path: Path) -> None:
     line = sbctl.fails("add", f"{library}:fixture_second", f"--cgroup={tmp_path}")
     assert line.startswith(f"{tmp_path} is not a cgroup of version 2")
@@ -1169,6 +1197,7 @@ def test_update_every(sbctl: Sbctl, library: str, loop: str) -> None:
     )
 
 
+@pytest.mark.any_backend
 def test_watch_json(sbctl: Sbctl, library: str, loop: str) -> None:
     sbctl("add", f"{library}:fixture_second", "1us")
     loop_ns(loop, "fixture_second", 50)
@@ -1196,6 +1225,7 @@ def examples(sbctl: Sbctl) -> list[str]:
     return [line for line in found if line]
 
 
+@pytest.mark.any_backend
 def test_examples_work(sbctl: Sbctl, tmp_path: Path) -> None:
     """The examples of the manual page and of the help work as they are.
 
@@ -1273,6 +1303,7 @@ def test_two_capabilities_are_enough_to_run(
     assert sorted(target["calls"] for target in found) == [0, 7]
 
 
+@pytest.mark.any_backend
 def test_list_has_python_functions_too(sbctl: Sbctl, library: str) -> None:
     program = (
         "import json, time, speed_bump\n"
@@ -1386,6 +1417,7 @@ def test_run_delays_by_a_percentage(sbctl: Sbctl, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.any_backend
 def test_percentages_of_what_may_throw_are_refused(sbctl: Sbctl) -> None:
     command = ("run", "-d", "5%", "libstdc++.so.6:*get_terminate*", "--", "true")
     refused = sbctl.fails(*command)
