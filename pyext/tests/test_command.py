@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import schemas
 
-pytestmark = pytest.mark.two_pythons
+pytestmark = pytest.mark.one_python
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -21,7 +21,7 @@ from speed_bump.experiment import archive
 from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.show.encode import dumps, interval_json
 
-pytestmark = pytest.mark.two_pythons
+pytestmark = pytest.mark.one_python
 
 if schemas.missing():
     pytest.skip(schemas.missing(), allow_module_level=True)

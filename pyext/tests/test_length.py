@@ -94,7 +94,7 @@ for _ in range(12):
 
 
 @pytest.mark.timed
-@pytest.mark.two_pythons
+@pytest.mark.one_python
 def test_workers_side_by_side_have_answers(tmp_path):
     """A delay of one of twelve costs the throughput a twelfth of it: 0.08."""
     program = tmp_path / "workers.py"
@@ -133,7 +133,7 @@ while True:
 
 
 @pytest.mark.timed
-@pytest.mark.two_pythons
+@pytest.mark.one_python
 def test_a_function_of_units_that_end_in_bursts_has_an_answer(tmp_path):
     program = tmp_path / "rounds.py"
     program.write_text(ROUNDS)

@@ -28,7 +28,7 @@ from speed_bump.experiment.job_ranks import Rank
 from speed_bump.experiment.show import job as showing
 from test_ranks import HAVE_TORCH, WORKLOAD
 
-pytestmark = pytest.mark.two_pythons
+pytestmark = pytest.mark.one_python
 
 PROGRAM = """
 import sys, time
@@ -300,7 +300,6 @@ for _ in range(80):
 """
 
 
-@pytest.mark.one_python
 @pytest.mark.skipif(not CAN_UNSHARE, reason="namespaces can't be made here")
 def test_pods_of_an_indexed_job_are_ranks(tmp_path):
     """The containers of docs/how-to/kubernetes/ranks.yaml as Kubernetes starts them."""
@@ -359,7 +358,6 @@ def by_torchrun(run, kind, steps, *more):
 
 
 @pytest.mark.skipif(not HAVE_TORCH, reason="torch is not installed")
-@pytest.mark.one_python
 @pytest.mark.timed
 def test_what_a_straggler_would_gain_by_torchrun(tmp_path):
     # Other programs make the interval wider: repeated with another seed.
@@ -381,7 +379,6 @@ def test_what_a_straggler_would_gain_by_torchrun(tmp_path):
 
 
 @pytest.mark.skipif(not HAVE_MPI, reason="Open MPI or mpi4py is not installed")
-@pytest.mark.one_python
 @pytest.mark.timed
 def test_waits_in_mpi_by_mpirun(tmp_path):
     done = subprocess.run(

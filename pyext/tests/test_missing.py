@@ -11,7 +11,7 @@ from ranking import speed_bump
 from speed_bump.config import parse_targets
 from speed_bump.experiment import missing
 
-pytestmark = pytest.mark.two_pythons
+pytestmark = pytest.mark.one_python
 
 PROGRAM = """
 import json, zlib

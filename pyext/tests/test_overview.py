@@ -23,7 +23,7 @@ from speed_bump import native
 from speed_bump.overview import Looker
 from speed_bump.process import command_of
 
-pytestmark = pytest.mark.two_pythons
+pytestmark = pytest.mark.one_python
 
 WORKING = """
 import time
@@ -283,7 +283,6 @@ def test_descriptors_do_not_grow() -> None:
     assert descriptors() <= before
 
 
-@pytest.mark.one_python
 def test_an_experiment_is_seen(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "app.py"
     path.write_text(WORKING + FOR_EVER)
@@ -312,7 +311,6 @@ def test_an_experiment_is_seen(start: Start, tmp_path: Path) -> None:
     until(lambda: label_of(pid) is None)
 
 
-@pytest.mark.one_python
 def test_a_glob_passes_over_what_is_ruled_or_only_counted(
     start: Start, tmp_path: Path
 ) -> None:
@@ -369,7 +367,6 @@ def test_a_glob_passes_over_what_is_ruled_or_only_counted(
             tool.send_signal(signal.SIGTERM)
 
 
-@pytest.mark.one_python
 def test_an_attached_program_is_seen(start: Start, tmp_path: Path) -> None:
     program = start(
         WORKING + FOR_EVER, SPEED_BUMP_ATTACH="1", XDG_RUNTIME_DIR=str(tmp_path)
@@ -392,7 +389,6 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.one_python
 @pytest.mark.parametrize("filling", [0, ord("x")])
 def test_a_title_has_all_of_its_words(filling: int) -> None:
     # Longer than a page, so that the kernel truncates it before its NUL.
@@ -409,7 +405,6 @@ def test_a_title_has_all_of_its_words(filling: int) -> None:
     assert command_of(program.pid) == []
 
 
-@pytest.mark.one_python
 def test_usage() -> None:
     for arguments, words in (
         (["set", "json:dumps"], "no SETTING"),
@@ -426,7 +421,6 @@ def test_usage() -> None:
     assert "no slowed target has the name no such:function" in done.stderr
 
 
-@pytest.mark.one_python
 def test_watch_looks_again_and_again(start: Start) -> None:
     program = start(INSTALLED)
     until(lambda: seen(program.pid).get("__main__:work"))
@@ -460,7 +454,6 @@ def test_native_targets_answer_too(start: Start) -> None:
     assert seen(program.pid) == {}
 
 
-@pytest.mark.one_python
 def test_top_shows_and_switches(start: Start) -> None:
     pytest.importorskip("textual", reason="there is no textual")
     from speed_bump.command.switchboard import Switchboard
@@ -527,7 +520,6 @@ def test_top_shows_and_switches(start: Start) -> None:
     asyncio.run(drive())
 
 
-@pytest.mark.one_python
 def test_without_textual_it_is_said_what_to_install() -> None:
     program = (
         "import sys; sys.modules['textual'] = None\n"

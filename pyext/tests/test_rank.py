@@ -29,7 +29,7 @@ from ranking import (
 )
 from speed_bump.experiment import archive
 
-pytestmark = pytest.mark.two_pythons
+pytestmark = pytest.mark.one_python
 
 SLOW = """
 import time, {imports}

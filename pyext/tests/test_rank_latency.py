@@ -52,7 +52,7 @@ def is_right(ranked):
     return shared and ranked.is_last and fine
 
 
-@pytest.mark.two_pythons
+@pytest.mark.one_python
 @pytest.mark.timed
 def test_an_asyncio_server(tmp_path):
     """Requests arrive at random: latency shows what throughput does not."""

@@ -18,7 +18,7 @@ from speed_bump.experiment.record import Record
 from speed_bump.experiment.show import ranks as show
 from speed_bump.experiment.slots.measure import empty
 
-pytestmark = pytest.mark.two_pythons
+pytestmark = pytest.mark.one_python
 
 WORKLOAD = pathlib.Path(__file__).parents[2] / "bench" / "workloads" / "ranks.py"
 TARGETS = python("__main__:load", "__main__:forward")

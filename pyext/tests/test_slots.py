@@ -18,7 +18,7 @@ from speed_bump.experiment.program.workload import Workload
 from speed_bump.experiment.record import Arm, Block, Delay
 from speed_bump.experiment.slots.measure import Run, together
 
-pytestmark = [pytest.mark.two_pythons, pytest.mark.timed]
+pytestmark = [pytest.mark.one_python, pytest.mark.timed]
 
 # Each unit calls f once, g three times, and never h.
 UNITS = """
