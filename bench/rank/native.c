@@ -78,6 +78,7 @@ COST(quick_too, 0);
 COST(inside, 0.5);
 COST(outside, 1);
 COST(step, 1);
+COST(render, 6.4);
 COST(grow, 2);
 COST(handle, 0.25);
 COST(aside, 1);
@@ -91,8 +92,8 @@ static struct cost *const costs[] = {
 	&cost_cpu, &cost_record, &cost_feed, &cost_parse, &cost_pack, &cost_write_out,
 	&cost_compute, &cost_store, &cost_decode, &cost_use, &cost_fill, &cost_long_branch,
 	&cost_short_branch, &cost_left_branch, &cost_right_branch, &cost_straggler,
-	&cost_quick, &cost_quick_too, &cost_inside, &cost_outside, &cost_step, &cost_grow,
-	&cost_handle, &cost_aside, &cost_work, &cost_slow, &cost_between,
+	&cost_quick, &cost_quick_too, &cost_inside, &cost_outside, &cost_step, &cost_render,
+	&cost_grow, &cost_handle, &cost_aside, &cost_work, &cost_slow, &cost_between,
 };
 /* clang-format on */
 
@@ -621,6 +622,21 @@ static void tick(void)
 	}
 }
 
+void TARGET render(void)
+{
+	WORK(render);
+}
+
+/* In step with a display: what is late is shown a frame later. */
+static void frames(void)
+{
+	for (;;) {
+		render();
+		unit_done();
+		sleep_until(8 * MS * ((double)(uint64_t)(now() / (8 * MS)) + 1));
+	}
+}
+
 /* ------------------------------------------- a delay makes more work: see programs.py */
 
 #define EVENT_MS   0.5
@@ -749,6 +765,7 @@ static const struct {
 	{ "barrier", barrier },
 	{ "lock", lock },
 	{ "tick", tick },
+	{ "frames", frames },
 	{ "amplified", amplified },
 	{ "backlog", backlog },
 	{ "shams", shams },

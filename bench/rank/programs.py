@@ -565,6 +565,20 @@ def tick(until: float) -> None:
         unit()
 
 
+def render() -> None:
+    end = cpu_s() + work("render", 6.4)
+    while cpu_s() < end:
+        pass
+
+
+def frames(until: float) -> None:
+    """A frame each 8 ms, in step with a display: what is late is shown a frame later."""
+    while now() < until:
+        render()
+        unit()
+        time.sleep(8 * MS - now() % (8 * MS))
+
+
 # ----------------------------------------------------- delays that make more work
 
 

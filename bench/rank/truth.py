@@ -205,6 +205,8 @@ PROGRAMS = (
         native=False,
     ),
     Program("tick", 4, {"step": hidden(3000)}, ("none",)),
+    # A delay of more than its slack costs a whole frame.
+    Program("frames", 8, {"render": hidden(1600)}, ("none",)),
     # A unit takes 2 ms, plus half of all time: 2 + T / 2 = T. An event's call and what
     # interrupts the CPU take up to 7 us of 250 more: 2 + 0.514 T = T.
     Program("amplified", 4, {"grow": Truth(2, 2.06, (MATTERS,))}, ("grow",)),

@@ -138,15 +138,17 @@ def equal_branches(draw: np.random.Generator) -> ForkJoin:
 
 
 class Tick(Program):
-    """After 0 the program waits for the next tick of a timer: 0.4 is hidden."""
+    """After 0 the program waits for the next tick of a timer, for ``slack``."""
 
-    def __init__(self, draw: np.random.Generator, functions: int = 6) -> None:
+    def __init__(
+        self, draw: np.random.Generator, functions: int = 6, slack: float = 0.4
+    ) -> None:
         super().__init__(draw, functions)
         self.c[0] = 0.0
-        self.slack = 0.4
+        self.slack = slack
 
     def slot(self, d: np.ndarray, b: float) -> float:
-        work = math.ceil(0.6 + 0.1 * (b - 1) + d[0])
+        work = math.ceil(1 - self.slack + 0.1 * (b - 1) + d[0])
         return work + 0.02 * self.draw.standard_normal() + float(d[1:].sum())
 
 

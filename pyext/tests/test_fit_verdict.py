@@ -151,7 +151,7 @@ def test_no_headroom_is_larger_than_the_whole():
 def test_an_amplified_function_has_its_late_effects_too():
     held = 0
     for seed in range(6):
-        found = sound(verdict(recorded(model.Amplified, "heavy", seed).record))
+        found = sound(model.experiment(model.Amplified, "heavy", seed)[1])
         first = found.findings[0]
         assert first.verdict == "matters" and first.shape == "amplified"
         held += first.criticality.low < 2.5 < first.criticality.high

@@ -107,6 +107,18 @@ def test_slack_that_smaller_delays_use_up_too_is_no_part():
         assert found.criticality.high < 0.5
 
 
+@pytest.mark.parametrize(("slack", "budget_s"), [(0.25, 30), (0.15, 30), (0.08, 60)])
+def test_a_tick_that_long_delays_miss_is_no_effect_of_short_ones(slack, budget_s):
+    """Each costs a whole period, three or ten times the delay."""
+    for seed in range(4):
+        found = model.experiment(
+            lambda draw: model.Tick(draw, slack=slack), "heavy", seed, budget_s
+        )[1].findings
+        assert found[0].verdict in ("hidden", "inconclusive")
+        assert found[0].criticality.low <= 0
+        assert {f.verdict for f in found[1:]} <= {"matters", "inconclusive"}
+
+
 def test_recorded_noise():
     """The noise of a training loop, which alternates between levels 25% apart."""
     held, wide = [], 0

@@ -63,6 +63,9 @@ MIN_ROWS = 16
 SERIAL = 0.85
 # Above this, more arrives than was delivered.
 AMPLIFIED = 1.1
+# Above this it may be a jump: what waits for a tick, or polls, is a whole period late for
+# any delay that uses up its slack. Shorter delays then cost nothing.
+JUMP = 1.5
 
 
 @dataclass
@@ -424,11 +427,11 @@ def _pooled(
         return Number(effect.c, effect.se, effect.df, dose, k, shape, threads=threads)
 
     # Delays so small that little is known of them say nothing about larger ones.
-    some = [e for e in some if e.interval.half <= TOLD] or some
+    some = [e for e in some if tells(e, TOLD)] or some
     best = min(some, key=lambda e: e.se)
     if len(some) == 1:
         number = of(best)
-        number.between = _between(best)
+        number.between = not is_certain(some, threads)
         return number
     at = [place[e.column] for e in some]
     cov = found.cov[np.ix_(at, at)]
@@ -440,8 +443,9 @@ def _pooled(
         number = of(small, "hinge" if apart > 0 else "")
         number.small = True
         number.may_be_less = apart > 0 and not _is_confirmed(some)
-        arrives = small.interval.low > THRESHOLD and small.c < SERIAL
-        number.between = number.may_be_less and arrives
+        arrives = small.interval.low > THRESHOLD
+        doubtful = arrives and (small.c < SERIAL or is_jump(small, threads))
+        number.between = doubtful and not _is_confirmed(some)
         number.notes.append(
             f"{high.c / threads:.2f} of a delay of {high.column.dose:.2g} of a unit "
             f"arrives, {small.c / threads:.2f} of one of {small.column.dose:.2g}"
@@ -455,8 +459,11 @@ def _pooled(
             number = of(high)
             number.between = True
         return number
-    if np.linalg.matrix_rank(cov, hermitian=True) < len(at):
-        return of(best)
+    jumps = is_jump(_small(some), threads) and not _is_confirmed(some)
+    if jumps or np.linalg.matrix_rank(cov, hermitian=True) < len(at):
+        number = of(best)
+        number.between = jumps
+        return number
     weights = np.linalg.solve(cov, np.ones(len(at)))
     if weights.sum() <= 0:
         return of(best)
@@ -480,9 +487,10 @@ def _small(some: list[Effect]) -> Effect:
     return min(some, key=lambda e: e.interval.high)
 
 
-def is_certain(some: list[Effect]) -> bool:
-    """Whether small delays are known to arrive in part, or not to."""
-    return not _between(_small(some)) or _is_confirmed(some)
+def is_certain(some: list[Effect], threads: float) -> bool:
+    """Whether it is known what arrives of small delays, if it is a part, or a jump."""
+    small = _small(some)
+    return not (_between(small) or is_jump(small, threads)) or _is_confirmed(some)
 
 
 def _is_confirmed(some: list[Effect]) -> bool:
@@ -494,10 +502,20 @@ def _is_confirmed(some: list[Effect]) -> bool:
     return any(
         2 * e.column.dose < small.column.dose
         and e.interval.low > THRESHOLD
-        and e.interval.half < TOLD
+        and tells(e, TOLD)
         and abs(e.c - small.c) <= BENDS * math.hypot(e.se, small.se)
         for e in some
     )
+
+
+def tells(effect: Effect, half: float) -> bool:
+    """Whether it is known well enough: as narrow as this, or certainly above 1."""
+    return effect.interval.half <= half or effect.interval.low > 1.0
+
+
+def is_jump(effect: Effect, threads: float) -> bool:
+    """Whether more arrives than was delivered, perhaps because a tick was missed."""
+    return effect.interval.low > JUMP * threads
 
 
 def _between(effect: Effect) -> bool:

@@ -27,7 +27,7 @@ from speed_bump.experiment.fit.contention import contention, of_groups
 from speed_bump.experiment.fit.effects import Effect, Effects, effects
 from speed_bump.experiment.fit.finding import own_share
 from speed_bump.experiment.fit.interval import INCONCLUSIVE, THRESHOLD
-from speed_bump.experiment.fit.number import TOLD, is_certain
+from speed_bump.experiment.fit.number import TOLD, is_certain, is_jump, tells
 from speed_bump.experiment.fit.verdict import verdict
 from speed_bump.experiment.record import MAX_ARMS, Arm, Block, Delay, Record
 from speed_bump.experiment.slots.plan import (
@@ -824,13 +824,14 @@ class Stages:
                 continue
             best = min(every, key=lambda e: e.se)
             interval = best.interval
-            if not (interval.low > THRESHOLD and best.c < 0.9 and interval.half < 0.3):
+            part = interval.low > THRESHOLD and best.c < 0.9 and interval.half < 0.3
+            if not (part or is_jump(best, self._threads)):
                 continue
             far = max(2 * self.options.precision, 0.1)
-            known = [e for e in every if found.half(e) <= far] or [best]
+            known = [e for e in every if tells(e, far)] or [best]
             least = min(e.column.dose for e in known)
             # Slack that a third of a delay uses up may hide a ninth of it.
-            if least > MIN_LEVEL and not is_certain(known):
+            if least > MIN_LEVEL and not is_certain(known, self._threads):
                 some[name] = least
         return some
 
