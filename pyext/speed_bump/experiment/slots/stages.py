@@ -840,9 +840,14 @@ class Stages:
     ) -> bool:
         """Levels, slack, ties; True: the queue has a block."""
         names = list(self._singles or [])
-        if self._alarms or not (narrow or late):
+        if self._alarms:
             return False
         between = self._between(found, names)
+        if not (narrow or late):
+            # A few shorter delays tell a jump.
+            between = {n: d for n, d in between.items() if self._jumps(found, n)}
+            if not between:
+                return False
         if not narrow:
             between = {
                 name: dose
@@ -859,6 +864,8 @@ class Stages:
             doses = (float(f"{dose:.6g}"), float(f"{dose / 3:.6g}"))
             self._one_block(record, state, some, doses, "levels")
             return True
+        if not (narrow or late):
+            return False
         if narrow and self._pedestal(record, state, found, names):
             return True
         wide = max(
@@ -869,6 +876,10 @@ class Stages:
             return False
         most = TIES_SLOTS if narrow else MIN_TIES
         return self._ties < most and self._tie(record, state, found, names)
+
+    def _jumps(self, found: Effects, name: str) -> bool:
+        effect = self._headline(found, name)
+        return effect is not None and is_jump(effect, self._threads)
 
     def _pedestal(
         self, record: Record, state: _State, found: Effects, names: list[str]
