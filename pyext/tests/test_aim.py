@@ -184,6 +184,7 @@ for n in itertools.count():
 """
 
 
+@pytest.mark.one_python
 def test_without_a_steady_call_the_work_that_is_repeated_is_the_unit():
     """The run of a program that goes on is no unit."""
     found = look(UNEVEN, 6.0)
@@ -226,6 +227,7 @@ class Server:
 """
 
 
+@pytest.mark.one_python
 def test_a_server_without_a_load_is_told_so(tmp_path):
     """Its event loop has a steady call, which is no work."""
     (tmp_path / "uvicorn").mkdir()
@@ -239,6 +241,7 @@ def test_a_server_without_a_load_is_told_so(tmp_path):
         look(run, 5.0)
 
 
+@pytest.mark.one_python
 def test_an_event_loop_that_only_waits_has_no_unit(tmp_path):
     """Attached to, nothing tells that it is a server; a load may come yet."""
     (tmp_path / "loop.py").write_text(
@@ -611,6 +614,7 @@ def when(lines, text):
     return found[0]
 
 
+@pytest.mark.one_python
 def test_that_no_unit_is_seen_is_said_when_it_is_seen(tmp_path):
     # It works while it is looked at, and not any more when it is to be measured.
     program = tmp_path / "app.py"
@@ -642,6 +646,7 @@ time.sleep(1000)
 """
 
 
+@pytest.mark.one_python
 @pytest.mark.parametrize(
     ("call", "pause", "units", "doubt"),
     [

@@ -58,7 +58,7 @@ def test_an_asyncio_server(tmp_path):
     """Requests arrive at random: latency shows what throughput does not."""
     ranked = Ranked(
         tmp_path, TARGETS, SERVER, "-d", "2ms", "--latency", "__main__:handle",
-        fits=is_right, budgets=(20, 60),
+        fits=is_right, budgets=(20, 40),
     )  # fmt: skip
     found = told(ranked)
     assert found["name"] == "__main__:handle"

@@ -171,6 +171,7 @@ def test_what_adds_to_the_latency_of_native_requests(tmp_path):
     def fits(ranked):
         _, found = of(ranked)
         assert sorted(found) == ["between", "slow", "work"]
+        assert found["between"]["verdict"] in ("hidden", "inconclusive")
         right = (
             found["work"]["verdict"] in ("adds to every request", "moves the queue")
             and found["slow"]["verdict"] == "only to the slow ones"
@@ -180,14 +181,12 @@ def test_what_adds_to_the_latency_of_native_requests(tmp_path):
         )
         if right:
             return True
-        # Where others have the CPU, means and throughput say little, but the p50.
-        shared = ranked.record.machine.share < 0.9
-        known = all("p50" in f["per_ms"] for f in found.values())
-        return shared and known and ranked.is_last
+        # Beside other work means and throughput may say little, but the p50.
+        return ranked.is_last and all("p50" in f["per_ms"] for f in found.values())
 
     ranked = Ranked(
         tmp_path, natives("work", "slow", "between"), [path, "requests", SECONDS],
-        "--latency", f"{path}:request", fits=fits, budgets=BUDGETS,
+        "--latency", f"{path}:request", fits=fits, budgets=BUDGETS[:2],
     )  # fmt: skip
     told, found = of(ranked)
     assert told["name"] == f"native:{path}:request"
