@@ -35,7 +35,9 @@ NONE = 0.03
 
 def rank(program: Any, options: argparse.Namespace) -> dict[str, Any]:
     """The report on the program's functions."""
-    targets = [word for name in program.FASTER for word in ("-t", name)]
+    waits = getattr(program, "WAITS", ())
+    names = [f"{n} mode=wait" if n in waits else n for n in program.FASTER]
+    targets = [word for name in names for word in ("-t", name)]
     with tempfile.TemporaryDirectory() as directory:
         subprocess.run(
             [

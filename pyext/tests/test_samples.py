@@ -195,6 +195,32 @@ def test_a_function_that_wakes_up_has_not_the_time_of_others(
     raise AssertionError(found)
 
 
+PACKS = """
+import os, threading, zlib
+data = os.urandom(1 << 16)
+def pack():
+    zlib.compress(data, 1)
+def busy():
+    for _ in range(1000):
+        sum(range(100))
+def work():
+    while True:
+        busy()
+threading.Thread(target=work, daemon=True).start()
+while True:
+    pack()
+"""
+
+
+@pytest.mark.timed
+def test_waiting_for_the_gil_is_not_the_functions_time(tmp_path: Path) -> None:
+    """After each call without it the thread waits until the other one yields: 5 ms."""
+    with working(tmp_path, PACKS, "__main__:pack\n__main__:busy\n") as running:
+        found = self_times(running.sample(2 * SECOND, lambda: None))
+    assert 0 < found["__main__:pack"].share < 0.7
+    assert found["__main__:busy"].share > 0.3
+
+
 SERVES = """
 import select, socket, threading, time
 left, right = socket.socketpair()

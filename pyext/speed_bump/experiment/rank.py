@@ -978,7 +978,8 @@ class Experiment:
             )
         called = set(np.asarray(names)[(slots.calls > 0).any(axis=0)]) if names else set()
         record.idle = tuple(name for name in names if name not in called)
-        record.self_times = self_times(self._samples, called)
+        tids = set().union(*(run.tids for run in self._done))
+        record.self_times = self_times(self._samples, called, tids)
         if record.ranks:
             for name, count in zip(names, record.ranks.callers(), strict=True):
                 if name in record.self_times:

@@ -186,18 +186,27 @@ class SelfTime:
     ``looks`` is the number of independent samples that it is worth. ``asleep`` is the
     part of the share in which they slept. While a thread waits for a CPU, it is where it
     is by chance: these waits are divided among its functions by what they compute, and
-    ``queued`` is the part of the share that came so.
+    ``queued`` is the part of the share that came so. ``beside`` is the part that
+    other threads than those that report units, of the same process, computed, if its
+    delays held their GIL.
     """
 
     share: float
     looks: float
     queued: float = 0.0
     asleep: float = 0.0
+    beside: float = 0.0
 
     def over(self, count: int) -> SelfTime:
         """The number of ranks of which this is the mean."""
         n = max(int(count), 1)
-        return SelfTime(self.share / n, self.looks, self.queued / n, self.asleep / n)
+        return SelfTime(
+            self.share / n,
+            self.looks,
+            self.queued / n,
+            self.asleep / n,
+            self.beside / n,
+        )
 
 
 # A program that has a larger share of a CPU does not wait. If at most this part of its

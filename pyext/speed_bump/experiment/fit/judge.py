@@ -40,6 +40,13 @@ from speed_bump.experiment.record import Floats, Record
 FALSE_DISCOVERIES = 0.05
 # With fewer threads that do units side by side, all of a delay is about 1.
 TOLD_THREADS = 1.5
+# A larger part of a function's own time beside the thread of the units is told.
+MOSTLY = 0.5
+HELD_THE_GIL = (
+    "it computes beside the thread that reports units, and its delays hold the GIL: what "
+    "it computes in C without the GIL, as compression and numpy do, may gain nothing if "
+    "it is faster; mode=wait delays it without the GIL"
+)
 # Delays that decide on slack are shorter by this factor.
 SHORTER = 3.0
 WORDS = {
@@ -363,6 +370,9 @@ def _labelled(case: _Case) -> Finding:
         )
     if shape == "amplified" and number.more:
         because += f", by more than the delay: {number.more}"
+    own = case.common.record.self_times.get(case.finding.name)
+    if case.label != HIDDEN and own and own.beside > MOSTLY * own.share:
+        case.finding = replace(case.finding, notes=(*case.finding.notes, HELD_THE_GIL))
     return replace(
         case.finding,
         verdict=case.label,

@@ -19,17 +19,21 @@ class Own:
     """How often a thread was seen in a function itself: asleep, and awake.
 
     An awake thread runs, or waits for a CPU. It did so for ``queued_ns``.
+    ``holds`` says whether its delays hold the GIL of process ``pid``.
     """
 
     asleep: int = 0
     awake: int = 0
     queued_ns: int = 0
+    pid: int = 0
+    holds: bool = True
 
     def add(self, other: Own) -> None:
         """Join those of another period."""
         self.asleep += other.asleep
         self.awake += other.awake
         self.queued_ns += other.queued_ns
+        self.pid, self.holds = other.pid, other.holds
 
 
 @dataclass
@@ -61,16 +65,19 @@ def added(a: Samples, b: Samples) -> Samples:
     )
 
 
-def self_times(samples: Samples, called: Collection[str] = ()) -> dict[str, SelfTime]:
+def self_times(
+    samples: Samples, called: Collection[str] = (), tids: Collection[int] = ()
+) -> dict[str, SelfTime]:
     """For each function, how long threads were in it.
 
     Args:
+        tids: the threads that report units
         called: functions that were called; one in which no sample found a thread has no
             time of its own, as far as these samples can tell
     """
     found: dict[str, SelfTime] = {}
     if samples.seen and samples.ticks:
-        _python_times(samples, found)
+        _python_times(samples, found, tids)
         for name in called:
             if not name.startswith("/") and not is_line(name):
                 found.setdefault(name, SelfTime(0.0, samples.ticks))
@@ -81,7 +88,9 @@ def self_times(samples: Samples, called: Collection[str] = ()) -> dict[str, Self
     return found
 
 
-def _python_times(samples: Samples, found: dict[str, SelfTime]) -> None:
+def _python_times(
+    samples: Samples, found: dict[str, SelfTime], tids: Collection[int]
+) -> None:
     """Add those of Python and C functions."""
     tick_ns = samples.clock_ns / samples.ticks
     awake: dict[int, int] = {}
@@ -93,6 +102,8 @@ def _python_times(samples: Samples, found: dict[str, SelfTime]) -> None:
         running[thread, name] = n
         awake[thread] = awake.get(thread, 0) + own.awake
         runs[thread] = runs.get(thread, 0.0) + max(n, 0.0)
+    with_units = {o.pid for (thread, _), o in samples.python.items() if thread in tids}
+    beside: dict[str, float] = {}
     sums: dict[str, tuple[float, float, float]] = {}
     for (thread, name), own in samples.python.items():
         n, whole = running[thread, name], float(own.awake)
@@ -101,8 +112,16 @@ def _python_times(samples: Samples, found: dict[str, SelfTime]) -> None:
             whole = max(n, 0.0) * awake[thread] / runs[thread]
         a, b, c = sums.get(name, (0.0, 0.0, 0.0))
         sums[name] = a + own.asleep, b + n, c + whole
+        if own.holds and thread not in tids and own.pid in with_units:
+            beside[name] = beside.get(name, 0.0) + whole
     for name, (asleep, n, whole) in sums.items():
         if name:
             share = (asleep + whole) / samples.ticks
             queued = max(whole - max(n, 0.0), 0.0) / samples.ticks
-            found[name] = SelfTime(share, samples.ticks, queued, asleep / samples.ticks)
+            found[name] = SelfTime(
+                share,
+                samples.ticks,
+                queued,
+                asleep / samples.ticks,
+                beside.get(name, 0.0) / samples.ticks,
+            )

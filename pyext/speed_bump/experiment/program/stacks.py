@@ -16,9 +16,8 @@ from speed_bump.experiment.program.native_frames import Key
 
 # Waits that end when another thread, process or machine has done something.
 POLL = "poll and recv"
-OTHERS = frozenset(
-    (POLL, "lock", "the GIL", "pipe", "device", "terminal", "child process")
-)
+GIL = "the GIL"
+OTHERS = frozenset((POLL, "lock", GIL, "pipe", "device", "terminal", "child process"))
 # Waits of a thread that reads or writes a file, or is in an unknown call.
 READS = frozenset(("disk", "pipe", "device", "terminal", "poll and recv"))
 NOT_KNOWN = frozenset(("disk", "pipe", "device", "terminal", "kernel"))

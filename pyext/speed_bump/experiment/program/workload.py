@@ -49,7 +49,7 @@ from speed_bump.experiment.program.runner import (
     read_refused,
 )
 from speed_bump.experiment.program.samples import Own, Samples
-from speed_bump.experiment.program.stacks import POLL, Leaves, Stack, Stacks
+from speed_bump.experiment.program.stacks import GIL, POLL, Leaves, Stack, Stacks
 from speed_bump.kinds import SiteKind
 
 SLICE_NS = 50_000_000
@@ -468,6 +468,7 @@ class Workload:
     def _innermost(self, ns: int) -> tuple[int, dict[tuple[int, str], Own]]:
         """Where threads were, in each counted function itself."""
         wanted = {f"{t.left}:{t.right}" for t in self._python}
+        free = {f"{t.left}:{t.right}" for t in self._python if t.mode == "wait"}
         seen = self.stacks(ns)
         found: dict[tuple[int, str], Own] = {}
         for stack, n in seen.samples.items():
@@ -476,11 +477,15 @@ class Workload:
             name = stack.frames[last] if len(stack.frames) >= -last else ""
             own = found.setdefault((stack.thread, name), Own())
             own.queued_ns += seen.queued_ns.get(stack, 0)
+            own.pid, own.holds = stack.pid, name not in free
             if not stack.waits:
                 own.awake += n
-            elif not (stack.waits_for_others and (self._leaves or stack.waits == POLL)):
+            elif not (
+                stack.waits_for_others and (self._leaves or stack.waits in (POLL, GIL))
+            ):
                 # What others take can't be gained here. If it is not known which C
-                # function sleeps, its own threads may do the work, but for a socket.
+                # function sleeps, its own threads may do the work, but for a socket or
+                # the GIL.
                 own.asleep += n
         return seen.ticks, found
 
