@@ -26,7 +26,6 @@ from typing import Any
 from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.runs.estimate import mean_interval
 
-HERE = pathlib.Path(__file__).parent
 PROGRAMS = ("serve", "site_preview", "api", "thumbnails")
 ENVIRON = {k: v for k, v in os.environ.items() if not k.startswith("SPEED_BUMP_")}
 # A smaller gain than this part of the time is none.

@@ -26,6 +26,13 @@ class ConfigError(ValueError):
     """A variable, a target file or a pattern is wrong; the message says where."""
 
 
+def matches(pattern: str, name: str) -> bool:
+    """Whether a function, ``module:qualname``, matches."""
+    left, _, right = pattern.partition(":")
+    module, _, qualname = name.rpartition(":")
+    return _core.glob_match(left, module) and _core.glob_match(right, qualname)
+
+
 class Target:
     """One target: a pattern for Python functions, a line, an exclusion, or a native one.
 

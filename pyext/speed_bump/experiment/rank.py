@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from speed_bump import _core
-from speed_bump.config import Target
+from speed_bump.config import Target, matches
 from speed_bump.duration import human
 from speed_bump.experiment import job_ranks as cluster
 from speed_bump.experiment import missing
@@ -979,7 +979,9 @@ class Experiment:
         called = set(np.asarray(names)[(slots.calls > 0).any(axis=0)]) if names else set()
         record.idle = tuple(name for name in names if name not in called)
         tids = set().union(*(run.tids for run in self._done))
-        record.self_times = self_times(self._samples, called, tids)
+        patterns = [t.pattern for t in self.targets if t.mode == "wait"]
+        waits = [n for n in names if any(matches(p, n) for p in patterns)]
+        record.self_times = self_times(self._samples, called, tids, waits)
         if record.ranks:
             for name, count in zip(names, record.ranks.callers(), strict=True):
                 if name in record.self_times:

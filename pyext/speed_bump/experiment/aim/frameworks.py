@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from speed_bump import _core
+from speed_bump.config import matches
 
 
 @dataclass(frozen=True)
@@ -152,13 +152,6 @@ class Known:
     @property
     def why(self) -> str:
         return f"{self.framework.what}, as {self.framework.name} is at work"
-
-
-def matches(pattern: str, name: str) -> bool:
-    """Whether a function, ``module:qualname``, matches."""
-    left, _, right = pattern.partition(":")
-    module, _, qualname = name.rpartition(":")
-    return _core.glob_match(left, module) and _core.glob_match(right, qualname)
 
 
 def known(calls: Mapping[str, int]) -> Known | None:

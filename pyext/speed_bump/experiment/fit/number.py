@@ -443,9 +443,9 @@ def _pooled(
         number = of(small, "hinge" if apart > 0 else "")
         number.small = True
         number.may_be_less = apart > 0 and not _is_confirmed(some)
-        arrives = small.interval.low > THRESHOLD
-        doubtful = arrives and (small.c < SERIAL or is_jump(small, threads))
-        number.between = doubtful and not _is_confirmed(some)
+        arrives = small.interval.low > THRESHOLD and small.c < SERIAL
+        jumps = is_jump(small, threads) and not _is_confirmed(some)
+        number.between = (number.may_be_less and arrives) or jumps
         number.notes.append(
             f"{high.c / threads:.2f} of a delay of {high.column.dose:.2g} of a unit "
             f"arrives, {small.c / threads:.2f} of one of {small.column.dose:.2g}"

@@ -19,21 +19,20 @@ class Own:
     """How often a thread was seen in a function itself: asleep, and awake.
 
     An awake thread runs, or waits for a CPU. It did so for ``queued_ns``.
-    ``holds`` says whether its delays hold the GIL of process ``pid``.
+    ``pid`` is its process.
     """
 
     asleep: int = 0
     awake: int = 0
     queued_ns: int = 0
     pid: int = 0
-    holds: bool = True
 
     def add(self, other: Own) -> None:
         """Join those of another period."""
         self.asleep += other.asleep
         self.awake += other.awake
         self.queued_ns += other.queued_ns
-        self.pid, self.holds = other.pid, other.holds
+        self.pid = other.pid
 
 
 @dataclass
@@ -66,18 +65,25 @@ def added(a: Samples, b: Samples) -> Samples:
 
 
 def self_times(
-    samples: Samples, called: Collection[str] = (), tids: Collection[int] = ()
+    samples: Samples,
+    called: Collection[str] = (),
+    tids: Collection[int] = (),
+    waits: Collection[str] = (),
 ) -> dict[str, SelfTime]:
     """For each function, how long threads were in it.
 
     Args:
-        tids: the threads that report units
         called: functions that were called; one in which no sample found a thread has no
             time of its own, as far as these samples can tell
+        tids: the threads that report units
+        waits: functions whose delays release the GIL
     """
     found: dict[str, SelfTime] = {}
     if samples.seen and samples.ticks:
         _python_times(samples, found, tids)
+        for name in waits:
+            if name in found:
+                found[name].beside = 0.0
         for name in called:
             if not name.startswith("/") and not is_line(name):
                 found.setdefault(name, SelfTime(0.0, samples.ticks))
@@ -112,7 +118,7 @@ def _python_times(
             whole = max(n, 0.0) * awake[thread] / runs[thread]
         a, b, c = sums.get(name, (0.0, 0.0, 0.0))
         sums[name] = a + own.asleep, b + n, c + whole
-        if own.holds and thread not in tids and own.pid in with_units:
+        if thread not in tids and own.pid in with_units:
             beside[name] = beside.get(name, 0.0) + whole
     for name, (asleep, n, whole) in sums.items():
         if name:

@@ -468,7 +468,6 @@ class Workload:
     def _innermost(self, ns: int) -> tuple[int, dict[tuple[int, str], Own]]:
         """Where threads were, in each counted function itself."""
         wanted = {f"{t.left}:{t.right}" for t in self._python}
-        free = {f"{t.left}:{t.right}" for t in self._python if t.mode == "wait"}
         seen = self.stacks(ns)
         found: dict[tuple[int, str], Own] = {}
         for stack, n in seen.samples.items():
@@ -477,7 +476,7 @@ class Workload:
             name = stack.frames[last] if len(stack.frames) >= -last else ""
             own = found.setdefault((stack.thread, name), Own())
             own.queued_ns += seen.queued_ns.get(stack, 0)
-            own.pid, own.holds = stack.pid, name not in free
+            own.pid = stack.pid
             if not stack.waits:
                 own.awake += n
             elif not (

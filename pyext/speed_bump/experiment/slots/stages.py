@@ -819,15 +819,15 @@ class Stages:
         """
         some = {}
         for name in names:
-            every = [e for e in found.of((name,)) if not self._is_alarmed(e)]
-            if not every:
+            best = self._headline(found, name)
+            if best is None:
                 continue
-            best = min(every, key=lambda e: e.se)
             interval = best.interval
             part = interval.low > THRESHOLD and best.c < 0.9 and interval.half < 0.3
             if not (part or is_jump(best, self._threads)):
                 continue
             far = max(2 * self.options.precision, 0.1)
+            every = [e for e in found.of((name,)) if not self._is_alarmed(e)]
             known = [e for e in every if tells(e, far)] or [best]
             least = min(e.column.dose for e in known)
             # Slack that a third of a delay uses up may hide a ninth of it.
