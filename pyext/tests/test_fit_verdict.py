@@ -14,7 +14,12 @@ import experiments
 import model
 from speed_bump.experiment.fit import number, slack, ties
 from speed_bump.experiment.fit.columns import Column
-from speed_bump.experiment.fit.contention import Contention, contention, delivered
+from speed_bump.experiment.fit.contention import (
+    DELIVERED,
+    Contention,
+    contention,
+    delivered,
+)
 from speed_bump.experiment.fit.effects import Effect, Effects
 from speed_bump.experiment.fit.interval import (
     THRESHOLD,
@@ -237,6 +242,29 @@ def test_delays_that_took_other_times_than_asked_take_labels_back():
     found = sound(verdict(run.record))
     assert {finding.verdict for finding in found.findings} == {"inconclusive"}
     assert "1.50 times" in found.findings[0].reason
+
+
+def test_of_delays_that_sleep_what_was_delivered_counts():
+    """They end late where the program is slow for the same reason, the GIL or a CPU."""
+    run = recorded(model.sham, "quiet", 3, cycles=8)
+    record, slots = run.record, run.record.slots
+    record.header["sleeping"] = list(record.functions)
+    slow = 0.3 * np.random.default_rng(3).random(len(slots.time_ns)) * model.UNIT_NS
+    late = np.where(slots.delivered_ns > 0, 0.5 * slow[:, None], 0)
+    slots.time_ns = slots.time_ns + slow + late.sum(1) - late[:, 1]
+    slots.delivered_ns = slots.delivered_ns + late
+    found = sound(verdict(record))
+    assert delivered(record).ratios["m:f0"] > DELIVERED[1]
+    assert [finding.verdict for finding in found.findings] == [
+        "matters",
+        "hidden",
+        *["matters"] * 4,
+    ]
+    for finding in found.findings:
+        true = float(finding.verdict == "matters")
+        assert finding.criticality.value == pytest.approx(true, abs=0.15)
+    slots.delivered_ns = 2 * slots.delivered_ns
+    assert {finding.verdict for finding in verdict(record).findings} == {"inconclusive"}
 
 
 def test_a_call_may_be_counted_in_another_slot_than_it_is_delayed_in():

@@ -979,8 +979,9 @@ class Experiment:
         called = set(np.asarray(names)[(slots.calls > 0).any(axis=0)]) if names else set()
         record.idle = tuple(name for name in names if name not in called)
         tids = set().union(*(run.tids for run in self._done))
-        patterns = [t.pattern for t in self.targets if t.mode == "wait"]
-        waits = [n for n in names if any(matches(p, n) for p in patterns)]
+        waits = [n for n in names if self._is_delayed(n, "wait")]
+        asleep = {n for n in names if self._is_delayed(n, "sleep")}
+        record.header["sleeping"] = sorted(asleep.union(waits))
         record.self_times = self_times(self._samples, called, tids, waits)
         if record.ranks:
             for name, count in zip(names, record.ranks.callers(), strict=True):
@@ -991,6 +992,9 @@ class Experiment:
         if self._samples.native and self._samples.native.refused:
             record.header["self_time_refused"] = self._samples.native.refused
         self.changed(record)
+
+    def _is_delayed(self, name: str, mode: str) -> bool:
+        return any(t.mode == mode and matches(t.pattern, name) for t in self.targets)
 
     def _take_metered(self) -> None:
         """The metric's values, and the length of slots of time."""

@@ -290,3 +290,8 @@ class Record:
     metered: Metered | None = None
     requests: npt.NDArray[np.void] | None = None
     side_by_side: float = 1.0
+
+    @property
+    def sleeping(self) -> frozenset[str]:
+        """The functions whose delays sleep instead of using a CPU."""
+        return frozenset(self.header.get("sleeping", ()))

@@ -295,7 +295,10 @@ def _delays(
                     values = dose * on.astype(float)
                 else:
                     values = np.nan_to_num(delivered[here][:, where]).sum(1) / base
-                    if record.metered:
+                    if record.sleeping.issuperset(arm.functions):
+                        calls = np.nan_to_num(slots.calls[part][here][:, where]).sum(1)
+                        values = _evened(values, on, calls)
+                    elif record.metered:
                         values = _evened(values, on)
                 entries.append((k, here, values, on))
                 at.append(k)
@@ -314,15 +317,17 @@ def _delays(
     return list(found), x, switched, plans
 
 
-def _evened(values: Floats, on: Booleans) -> Floats:
+def _evened(values: Floats, on: Booleans, by: Floats | None = None) -> Floats:
     """The same delay in each slot that has the arm on, and as much in all.
 
     In a slot of time more is delivered where more units are done, and more units are
     what the slot is judged by: what chance did to one it did to the other. In the mean
-    over the slots of an arm, which are drawn, it did nothing.
+    over the slots of an arm, which are drawn, it did nothing. The same holds for each
+    call (``by``) of delays that sleep: they end late where the program waits, too.
     """
-    count = int(on.sum())
-    return np.where(on, values.sum() / count, 0.0) if count else np.zeros(len(values))
+    parts = on.astype(float) if by is None else on * by
+    total = parts.sum()
+    return parts * (values.sum() / total) if total else np.zeros(len(values))
 
 
 def _others(

@@ -18,6 +18,7 @@ from speed_bump.experiment.fit.contention import (
     MIN_MEAN_SHARE,
     MIN_SHARE,
     QUIETER,
+    SLEPT,
     TOLD_STEAL,
     Contention,
     had_only,
@@ -159,8 +160,8 @@ def qualify(
     """Apply what makes numbers less certain than the regression says, by function."""
     apparent = SHAM_TIMES * sham_costs(out) * record.side_by_side
     steal = record.machine.steal
-    low, high = DELIVERED
     for name, number in numbers.items():
+        low, high = SLEPT if name in record.sleeping else DELIVERED
         number.off += apparent
         if steal > TOLD_STEAL:
             number.off += steal * max(abs(number.c), THRESHOLD)
