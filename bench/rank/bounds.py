@@ -4,11 +4,12 @@
 speed: 1, 6 and 13 serial functions in units of 50 ms are known to ± 0.05 in a fifth of
 the time that pairs of windows took. screening: of 256 functions, with units of 1 ms, the
 4 that are critical are found in 60 s, and no others. overhead: with all targets in place
-and none of them delayed, a program takes at most 0.5% more CPU time (the training loop
-bench/workloads/train.py; other programs change the wall time by more than that);
-``--python`` selects the Pythons. member: a rank with ``speed-bump member`` in front of it
-and delays of 1 ns has steps, of about 20 ms, that certainly take at most 0.5% longer. A
-line is printed for each bound. The exit status is 1 if one is missed.
+and none of them delayed, a program takes at most 0.5% more CPU time: the steps of
+bench/workloads/train.py, in turns with and without targets within a run, because runs
+differ by percents; ``--python`` selects the Pythons. member: a rank with ``speed-bump
+member`` in front of it and delays of 1 ns has steps, of about 20 ms, that certainly take
+at most 0.5% longer. A line is printed for each bound. The exit status is 1 if one is
+missed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from speed_bump.config import parse_targets
 from speed_bump.experiment.fit.interval import Interval
@@ -34,7 +36,7 @@ from speed_bump.experiment.slots.measure import empty
 from speed_bump.experiment.slots.plan import rest
 
 HERE = pathlib.Path(__file__).parent
-TRAIN = HERE.parent / "workloads" / "train.py"
+os.environ["PYTHONPATH"] = str(HERE.parent / "workloads")
 ENVIRON = {k: v for k, v in os.environ.items() if not k.startswith("SPEED_BUMP_")}
 
 # By functions, s: a fifth of 197 s, 20 min and 42 min.
@@ -102,20 +104,44 @@ with open(sys.argv[2], "w") as file:
     file.write(str(int(statistics.median(each))))
 """
 
-# A program's own CPU time, without that of the interpreter's start.
-TIMED = """\
-import resource, runpy, sys
-del sys.argv[0]
-where = sys.argv.pop(0)
-def used():
-    both = [resource.getrusage(who) for who in
-            (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(u.ru_utime + u.ru_stime for u in both)
-begin = used()
-runpy.run_path(sys.argv[0], run_name="__main__")
-took = int(1e9 * (used() - begin))
-with open(where, "w") as file:
-    file.write(str(took))
+# The work of both processes of the training loop in one, by turns with targets in place
+# and without, in random order: the CPU time of a step, ns, in the turns of each pair. It
+# is the least that each file took, because others on the machine make it longer.
+TURNS = """\
+import json, os, random, sqlite3, sys, time
+import speed_bump
+from pygments.lexers import PythonLexer
+from speed_bump import control
+import train
+where, pairs, files = sys.argv[1], int(sys.argv[2]), 8
+config, table = control.get_config(), os.environ.get("SPEED_BUMP_TABLE")
+lexer, texts = PythonLexer(), train.sources(files)
+db = sqlite3.connect(":memory:")
+db.execute("CREATE TABLE steps (step INTEGER, entry TEXT)")
+def turn(on):
+    if on and config:
+        control.install_shared(config, table)
+    else:
+        speed_bump.uninstall()
+    took = []
+    for _ in range(4):
+        took.append([])
+        for step, text in enumerate(texts):
+            begin = time.process_time_ns()
+            train.record(db, step, *train.prepare(lexer, text))
+            took[-1].append(time.process_time_ns() - begin)
+    # The first ones warm up what has changed.
+    return sum(map(min, *took[1:])) / files
+draw, took = random.Random(1), []
+for _ in range(pairs + 2):
+    order = [False, True]
+    draw.shuffle(order)
+    took.append({on: turn(on) for on in order})
+with open(where + ".new", "w") as file:
+    json.dump([(pair[False], pair[True]) for pair in took[2:]], file)
+os.rename(where + ".new", where)
+while True:
+    turn(True)  # until the experiment ends
 """
 
 
@@ -177,18 +203,22 @@ def screening(options: argparse.Namespace) -> bool:
 
 
 def overhead(options: argparse.Namespace) -> bool:
-    """The CPU time of the training loop, observed and not: the ratio."""
+    """The CPU time of the training loop's steps, observed and not: the ratio."""
     good = [overhead_of(python, options) for python in options.python]
     return all(good)
 
 
 def overhead_of(python: str, options: argparse.Namespace) -> bool:
-    """The same for one Python, with the package installed."""
-    found = more(lambda watch: train_ns(python, watch, options.steps), options)
+    """The same for one Python, with the package installed, by turns within a run."""
+    with tempfile.TemporaryDirectory() as directory:
+        where = f"{directory}/took"
+        watched([python, "-c", TURNS, where, str(options.turns)], where)
+        took = json.loads(pathlib.Path(where).read_text("ascii"))
+    found = mean_interval([on / off - 1 for off, on in took])
     print(
         f"overhead: {found.value:+.2%} [{found.low:+.2%}, {found.high:+.2%}] of "
-        f"{options.steps} steps, {options.pairs} pairs of runs, {python} (bound "
-        f"{MAX_OVERHEAD:.1%})"
+        f"{mean_interval([off for off, _ in took]).value / 1e6:.1f} ms, {len(took)} "
+        f"pairs of turns, {python} (bound {MAX_OVERHEAD:.1%})"
     )
     return found.low <= MAX_OVERHEAD
 
@@ -203,19 +233,6 @@ def more(took_ns: Callable[[bool], int], options: argparse.Namespace) -> Interva
         took = {second: took_ns(second) for second in order}
         ratios.append(took[True] / took[False] - 1)
     return mean_interval(ratios)
-
-
-def train_ns(python: str, watch: bool, steps: int) -> int:
-    """The CPU time of the loop."""
-    with tempfile.TemporaryDirectory() as directory:
-        where = f"{directory}/took"
-        start = [python, "-c", TIMED, where]
-        command = [*start, str(TRAIN), "--steps", str(steps)]
-        if watch:
-            watched(command)
-        else:
-            subprocess.run(command, env=ENVIRON, stdout=subprocess.DEVNULL, check=True)
-        return int(pathlib.Path(where).read_text("ascii"))
 
 
 def member(options: argparse.Namespace) -> bool:
@@ -246,11 +263,14 @@ def step_ns(is_member: bool, steps: int) -> int:
         return int(pathlib.Path(f"{directory}/took").read_text("ascii"))
 
 
+@dataclass
 class Rests:
-    """Stages that never delay anything."""
+    """Stages that never delay anything, until there is a file ``last``."""
 
-    def next_block(self, record: Record) -> Block:
-        return rest(120)
+    last: str
+
+    def next_block(self, record: Record) -> Block | None:
+        return None if os.path.exists(self.last) else rest(120)
 
 
 class Silent:
@@ -266,11 +286,11 @@ class Silent:
         pass
 
 
-def watched(command: list[str]) -> None:
-    """Run it with all targets in place all the time and no arm on."""
-    functions = ("pygments.lexer:Lexer.get_tokens", "__main__:prepare", "json:dumps")
+def watched(command: list[str], last: str) -> None:
+    """Run it with all targets in place and no arm on, until there is a file ``last``."""
+    functions = ("pygments.lexer:Lexer.get_tokens", "train:prepare", "json:dumps")
     targets = [t for name in functions for t in parse_targets(name, "function")]
-    unit = progress.read(["__main__:record"], None)
+    unit = progress.read(["train:record"], None)
     record = Record({"command": command}, (), empty(0))
     with Runner(command, show_output=False) as runner:
         experiment = Experiment(
@@ -279,7 +299,7 @@ def watched(command: list[str]) -> None:
             unit,
             Options(3600),
             record,
-            Rests(),
+            Rests(last),
             Silent(),
             lambda record: None,
         )
@@ -299,8 +319,9 @@ def main() -> int:
     parser.add_argument("bound", nargs="*", choices=[[], *BOUNDS], help=", ".join(BOUNDS))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--budget", default="60s", help="of the screening")
-    parser.add_argument("--pairs", type=int, default=10, help="of runs, for an overhead")
-    parser.add_argument("--steps", type=int, default=150, help="of each")
+    parser.add_argument("--pairs", type=int, default=10, help="of runs, of the member")
+    parser.add_argument("--turns", type=int, default=150, help="pairs, of an overhead")
+    parser.add_argument("--steps", type=int, default=150, help="of each run")
     parser.add_argument(
         "--python", nargs="+", default=[sys.executable], help="of the overhead"
     )
