@@ -206,7 +206,8 @@ static int load(const char *parameters)
 		return -errno;
 	ret = syscall(SYS_finit_module, fd, parameters, 0) ? -errno : 0;
 	close(fd);
-	return ret;
+	/* If the module is installed, opening its device loads it too. */
+	return ret == -EEXIST ? 0 : ret;
 }
 
 static int unload_soon(void)
@@ -241,8 +242,7 @@ static void reload(void)
 	storm_rest(5000);
 	if (access("/sys/module/" MODULE, F_OK)) {
 		ret = load(parameters[storm_pick(SB_COUNT(parameters))]);
-		/* If the module is installed, opening its device loads it too. */
-		if (ret && ret != -EEXIST)
+		if (ret)
 			storm_fault(STORM_LEFT_MODULE, "loading: %s", strerror(-ret));
 		else
 			storm_did(STORM_UNLOADS, 1);
