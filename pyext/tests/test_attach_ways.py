@@ -85,7 +85,10 @@ def start_without_socket(start: Start, text: str) -> Running:
         pytest.param("debugger", "in a library", marks=with_gdb),
         pytest.param("debugger", "joining a thread", marks=with_gdb),
         # The tool's thread takes turns with the others, and has 5 s.
-        pytest.param("debugger", "50 threads", marks=[with_gdb, pytest.mark.timed]),
+        pytest.param(
+            *("debugger", "50 threads"),
+            marks=[with_gdb, pytest.mark.timed, pytest.mark.one_python],
+        ),
         pytest.param("debugger", "asyncio", marks=with_gdb),
         pytest.param("remote", "busy", marks=with_remote),
         pytest.param("remote", "asyncio", marks=with_remote),
@@ -126,6 +129,7 @@ while True:
 
 
 @with_gdb
+@pytest.mark.one_python
 @pytest.mark.skipif(not _core.loader_code(), reason="gdb makes all calls itself here")
 def test_gdb_need_not_write_vector_registers(start: Start, tmp_path: Path) -> None:
     """As where the kernel keeps more of them than it knows: gdb 13 with AMX."""
