@@ -82,15 +82,12 @@ def test_functions_of_c_are_ranked(tmp_path):
         assert f["headroom"]["value"] == pytest.approx(expected, rel=0.1)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("name", "truth"),
     [
         ("stages", {"record": "matters", "cpu": "hidden"}),
-        pytest.param(
-            "fork_join",
-            {"long_branch": "matters", "short_branch": "hidden"},
-            marks=pytest.mark.any_backend,
-        ),
+        ("fork_join", {"long_branch": "matters", "short_branch": "hidden"}),
     ],
 )
 def test_what_is_hidden_and_what_is_not(tmp_path, name, truth):
