@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -105,43 +107,41 @@ with open(sys.argv[2], "w") as file:
 """
 
 # The work of both processes of the training loop in one, by turns with targets in place
-# and without, in random order: the CPU time of a step, ns, in the turns of each pair. It
-# is the least that each file took, because others on the machine make it longer.
+# and without, in random order. Of each pair of turns, the CPU time of a step, ns: the
+# first of a turn warms up what has changed, and of the next two the shorter one counts,
+# because others on the machine make steps longer.
 TURNS = """\
 import json, os, random, sqlite3, sys, time
 import speed_bump
 from pygments.lexers import PythonLexer
 from speed_bump import control
 import train
-where, pairs, files = sys.argv[1], int(sys.argv[2]), 8
+where, pairs = sys.argv[1], int(sys.argv[2])
 config, table = control.get_config(), os.environ.get("SPEED_BUMP_TABLE")
-lexer, texts = PythonLexer(), train.sources(files)
+lexer, texts = PythonLexer(), train.sources(8)
 db = sqlite3.connect(":memory:")
 db.execute("CREATE TABLE steps (step INTEGER, entry TEXT)")
-def turn(on):
-    if on and config:
+def turn(on, text):
+    if on:
         control.install_shared(config, table)
     else:
         speed_bump.uninstall()
-    took = []
-    for _ in range(4):
-        took.append([])
-        for step, text in enumerate(texts):
-            begin = time.process_time_ns()
-            train.record(db, step, *train.prepare(lexer, text))
-            took[-1].append(time.process_time_ns() - begin)
-    # The first ones warm up what has changed.
-    return sum(map(min, *took[1:])) / files
+    times = []
+    for step in range(3):
+        begin = time.process_time_ns()
+        train.record(db, step, *train.prepare(lexer, text))
+        times.append(time.process_time_ns() - begin)
+    return min(times[1:])
 draw, took = random.Random(1), []
-for _ in range(pairs + 2):
+for k in range(pairs):
     order = [False, True]
     draw.shuffle(order)
-    took.append({on: turn(on) for on in order})
+    took.append({on: turn(on, texts[k % 8]) for on in order})
 with open(where + ".new", "w") as file:
-    json.dump([(pair[False], pair[True]) for pair in took[2:]], file)
+    json.dump([(pair[False], pair[True]) for pair in took], file)
 os.rename(where + ".new", where)
 while True:
-    turn(True)  # until the experiment ends
+    turn(True, texts[0])  # until the experiment ends
 """
 
 
@@ -214,13 +214,26 @@ def overhead_of(python: str, options: argparse.Namespace) -> bool:
         where = f"{directory}/took"
         watched([python, "-c", TURNS, where, str(options.turns)], where)
         took = json.loads(pathlib.Path(where).read_text("ascii"))
-    found = mean_interval([on / off - 1 for off, on in took])
+    found = median_interval([on / off - 1 for off, on in took])
     print(
         f"overhead: {found.value:+.2%} [{found.low:+.2%}, {found.high:+.2%}] of "
-        f"{mean_interval([off for off, _ in took]).value / 1e6:.1f} ms, {len(took)} "
+        f"{median_interval([off for off, _ in took]).value / 1e6:.1f} ms, {len(took)} "
         f"pairs of turns, {python} (bound {MAX_OVERHEAD:.1%})"
     )
     return found.low <= MAX_OVERHEAD
+
+
+def median_interval(values: list[float]) -> Interval:
+    """The median and its 95% interval, by order statistics, of 40 values or more.
+
+    Source: Conover, Practical Nonparametric Statistics, 3rd ed., 3.2 (the binomial
+    distribution of the ranks, as a normal one).
+    """
+    values = sorted(values)
+    n = len(values)
+    half = 0.98 * math.sqrt(n)
+    low, high = math.floor(n / 2 - half), math.ceil(n / 2 + half)
+    return Interval(statistics.median(values), values[low], values[min(high, n - 1)])
 
 
 def more(took_ns: Callable[[bool], int], options: argparse.Namespace) -> Interval:
@@ -320,7 +333,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--budget", default="60s", help="of the screening")
     parser.add_argument("--pairs", type=int, default=10, help="of runs, of the member")
-    parser.add_argument("--turns", type=int, default=150, help="pairs, of an overhead")
+    parser.add_argument("--turns", type=int, default=2000, help="pairs, of an overhead")
     parser.add_argument("--steps", type=int, default=150, help="of each run")
     parser.add_argument(
         "--python", nargs="+", default=[sys.executable], help="of the overhead"
