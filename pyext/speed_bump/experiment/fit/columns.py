@@ -295,11 +295,11 @@ def _delays(
                     values = dose * on.astype(float)
                 else:
                     values = np.nan_to_num(delivered[here][:, where]).sum(1) / base
-                    if record.sleeping.issuperset(arm.functions):
+                    if record.metered:
+                        values = _evened(values, on)
+                    elif record.sleeping.issuperset(arm.functions):
                         calls = np.nan_to_num(slots.calls[part][here][:, where]).sum(1)
                         values = _evened(values, on, calls)
-                    elif record.metered:
-                        values = _evened(values, on)
                 entries.append((k, here, values, on))
                 at.append(k)
                 chances.append(block.chance[bit] * (1.0 if coin else shares[index]))
