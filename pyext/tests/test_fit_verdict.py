@@ -88,6 +88,27 @@ def test_doses_whose_errors_are_the_same_are_not_joined():
     assert joined.c == pytest.approx(0.5) and joined.se == pytest.approx(0.1 / 3**0.5)
 
 
+@pytest.mark.parametrize(
+    ("less", "jumps"), [(1.95, False), (2.0, False), (2.6, False), (6.0, True)]
+)
+def test_a_jump_is_told_by_shorter_delays(less, jumps):
+    """Where whole periods are lost, 3 times as much of a third of the delay arrives.
+
+    A short delay costs somewhat more than it delivers: that is no jump, and the number is
+    that of the longer one.
+    """
+    some = [
+        Effect(Column(("m:f",), dose), c, 0.02, 300, 100)
+        for dose, c in ((0.1, less), (0.3, 2.0))
+    ]
+    assert number.is_certain(some, 1.0) != jumps
+    place = {effect.column: k for k, effect in enumerate(some)}
+    found = Effects(None, None, some, np.diag([0.0004] * 2))
+    joined = number._pooled(some, found, place, 1.0)
+    assert joined.between == jumps
+    assert joined.c == pytest.approx(2.0, abs=0.05)
+
+
 def test_what_matters_and_what_is_hidden():
     run = recorded(model.sham, "heavy", 1)
     run.record.self_times["m:f2"] = SelfTime(0.3, 1000)
