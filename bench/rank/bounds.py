@@ -38,7 +38,7 @@ from speed_bump.experiment.slots.measure import empty
 from speed_bump.experiment.slots.plan import rest
 
 HERE = pathlib.Path(__file__).parent
-os.environ["PYTHONPATH"] = str(HERE.parent / "workloads")
+WORKLOADS = HERE.parent / "workloads"
 ENVIRON = {k: v for k, v in os.environ.items() if not k.startswith("SPEED_BUMP_")}
 
 # By functions, s: a fifth of 197 s, 20 min and 42 min.
@@ -115,8 +115,9 @@ import json, os, random, sqlite3, sys, time
 import speed_bump
 from pygments.lexers import PythonLexer
 from speed_bump import control
-import train
 where, pairs = sys.argv[1], int(sys.argv[2])
+sys.path.insert(0, sys.argv[3])
+import train
 config, table = control.get_config(), os.environ.get("SPEED_BUMP_TABLE")
 lexer, texts = PythonLexer(), train.sources(8)
 db = sqlite3.connect(":memory:")
@@ -212,7 +213,8 @@ def overhead_of(python: str, options: argparse.Namespace) -> bool:
     """The same for one Python, with the package installed, by turns within a run."""
     with tempfile.TemporaryDirectory() as directory:
         where = f"{directory}/took"
-        watched([python, "-c", TURNS, where, str(options.turns)], where)
+        turns = [TURNS, where, str(options.turns), str(WORKLOADS)]
+        watched([python, "-c", *turns], where)
         took = json.loads(pathlib.Path(where).read_text("ascii"))
     found = median_interval([on / off - 1 for off, on in took])
     print(

@@ -94,8 +94,8 @@ def test_doses_whose_errors_are_the_same_are_not_joined():
 def test_a_jump_is_told_by_shorter_delays(less, jumps):
     """Where whole periods are lost, 3 times as much of a third of the delay arrives.
 
-    A short delay costs somewhat more than it delivers: that is no jump, and the number is
-    that of the longer one.
+    Somewhat more of a short delay, as of what comes in steps, is no jump, and the number
+    is that of the longer one.
     """
     some = [
         Effect(Column(("m:f",), dose), c, 0.02, 300, 100)

@@ -979,10 +979,8 @@ class Experiment:
         called = set(np.asarray(names)[(slots.calls > 0).any(axis=0)]) if names else set()
         record.idle = tuple(name for name in names if name not in called)
         tids = set().union(*(run.tids for run in self._done))
-        waits = [n for n in names if self._is_delayed(n, "wait")]
-        asleep = {n for n in names if self._is_delayed(n, "sleep")}
-        record.header["sleeping"] = sorted(asleep.union(waits))
-        record.self_times = self_times(self._samples, called, tids, waits)
+        record.header["sleeping"] = self._in_mode("sleep", "wait")
+        record.self_times = self_times(self._samples, called, tids, self._in_mode("wait"))
         if record.ranks:
             for name, count in zip(names, record.ranks.callers(), strict=True):
                 if name in record.self_times:
@@ -993,8 +991,11 @@ class Experiment:
             record.header["self_time_refused"] = self._samples.native.refused
         self.changed(record)
 
-    def _is_delayed(self, name: str, mode: str) -> bool:
-        return any(t.mode == mode and matches(t.pattern, name) for t in self.targets)
+    def _in_mode(self, *modes: str) -> list[str]:
+        """The functions that are delayed in one of these modes."""
+        patterns = [target.pattern for target in self.targets if target.mode in modes]
+        names = self.record.functions
+        return [name for name in names if any(matches(p, name) for p in patterns)]
 
     def _take_metered(self) -> None:
         """The metric's values, and the length of slots of time."""

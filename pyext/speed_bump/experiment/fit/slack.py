@@ -101,7 +101,7 @@ def _slack(record: Record, mine: Floats, block: Block, base: float) -> Slack | N
     reached = np.array([bool(((heights == h) & good).sum() >= 20) for h in range(steps)])
     if reached.sum() < 2 or not reached[-1]:
         return None
-    if _catches_up(slots.time_ns[rows] / base, heights, good & ~on):
+    if _catches_up(slots.time_ns[rows] / base, heights, good & ~on & reached[heights]):
         return None
     plans = [
         Plan(
