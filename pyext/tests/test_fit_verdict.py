@@ -557,12 +557,17 @@ def test_while_a_program_catches_up_there_is_no_end_of_slack():
     """Late since a higher pedestal, it waits for nothing: all of a delay arrives."""
     # Up to 0.54 of a unit of 0.75 it never is late.
     assert all(on_pedestals(Scheduled, 0, seed, 0.09).over for seed in range(3))
-    assert [on_pedestals(Scheduled, 0, seed) for seed in range(3)] == [None] * 3
+    # Higher ones make it late: what is known is the slack below them, and that is a lower
+    # bound.
+    for seed in range(3):
+        found = on_pedestals(Scheduled, 0, seed)
+        assert found.over and 0.29 < found.step * len(found.slopes) < 0.76
 
 
 def test_no_end_of_slack():
     found = on_pedestals(model.sham, 1, 1)
-    assert found.over and found.ns.value > 0.7 * model.UNIT_NS
+    assert found.over and found.ns.low > 0.7 * model.UNIT_NS
+    assert math.isinf(found.ns.high)
 
 
 def tied(program, seed):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import json
 import math
 import re
 from dataclasses import replace
@@ -18,7 +19,7 @@ import schemas
 from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.fit.verdict import Verdict, verdict
 from speed_bump.experiment.record import Record
-from speed_bump.experiment.show import changes, text
+from speed_bump.experiment.show import changes, html, text
 from speed_bump.experiment.show.encode import dumps
 from speed_bump.experiment.show.sentence import sentence
 from speed_bump.experiment.show.wording import number, ranked, shared_note
@@ -151,6 +152,20 @@ def test_where_all_is_hidden_something_else_limits_the_program() -> None:
     shown = text.text(record, verdict(record))
     assert "None of these functions limits the program" in shown
     assert "Look first" not in shown
+
+
+def test_slack_that_is_never_used_up_has_no_upper_end() -> None:
+    record = experiments.run("tick")
+    found = verdict(record)
+    endless = Interval(20e6, 19e6, math.inf)
+    found.findings = [
+        replace(f, slack_ns=endless) if f.slack_ns else f for f in found.findings
+    ]
+    assert "slack at least 19.0 ms a slot" in text.text(record, found)
+    entries = json.loads(dumps(text.as_json(record, found)))["findings"]
+    (slack,) = (f["slack_ns"] for f in entries if f["slack_ns"])
+    assert slack == {"value": 20e6, "low": 19e6, "high": None}
+    assert "inf" not in re.findall(r"class='slack'[^>]*", html.page(record, found))[0]
 
 
 def test_the_share_of_a_cpu_stands_beside_the_number() -> None:

@@ -28,10 +28,12 @@ CATCHES_UP = 0.1
 
 @dataclass(frozen=True)
 class Slack:
-    """The slack of one function, ns a slot; ``over``: it is longer than the top step.
+    """The slack of one function, ns a slot; ``over``: it is longer than the top step, and
+    ``ns`` has no upper end.
 
-    ``slopes`` are the parts of a step that arrive on each pedestal, the lowest first,
-    with their standard ``errors``; ``step`` is in parts of the undelayed slot.
+    ``slopes`` are the parts of a step that arrive on each pedestal, the lowest first, as
+    far as it is known, with their standard ``errors``; ``step`` is in parts of the
+    undelayed slot.
     """
 
     function: str
@@ -66,15 +68,17 @@ def _steepest(slope: Floats, error: Floats, reached: Booleans, threads: float) -
     return float(np.clip(slope[sure].max(), 0.0, 1.0)) if sure.any() else 1 / threads
 
 
-def _catches_up(times: Floats, heights: Integers, plain: Booleans) -> bool:
-    """Whether the program is late since a higher pedestal, so that each delay arrives.
+def _never_late(times: Floats, heights: Integers, plain: Booleans, steps: int) -> int:
+    """How many of the lowest pedestals never made the program late.
 
-    One that keeps to a schedule, as a clock's, does units without a pause then.
+    One that keeps to a schedule, as a clock's, is late after a pedestal that is too high,
+    and does units without a pause until it has caught up: each delay arrives meanwhile.
     """
-    return any(
-        bool(np.median(times[plain & (heights == h)]) < 1 - CATCHES_UP)
-        for h in np.unique(heights[plain])
-    )
+    for h in range(steps):
+        undelayed = times[plain & (heights == h)]
+        if len(undelayed) and np.median(undelayed) < 1 - CATCHES_UP:
+            return h
+    return steps
 
 
 def _slack(record: Record, mine: Floats, block: Block, base: float) -> Slack | None:
@@ -101,7 +105,10 @@ def _slack(record: Record, mine: Floats, block: Block, base: float) -> Slack | N
     reached = np.array([bool(((heights == h) & good).sum() >= 20) for h in range(steps)])
     if reached.sum() < 2 or not reached[-1]:
         return None
-    if _catches_up(slots.time_ns[rows] / base, heights, good & ~on & reached[heights]):
+    plain = good & ~on & reached[heights]
+    known = _never_late(slots.time_ns[rows] / base, heights, plain, steps)
+    reached[known:] = False
+    if reached.sum() < 2:
         return None
     plans = [
         Plan(
@@ -134,21 +141,21 @@ def _slack(record: Record, mine: Floats, block: Block, base: float) -> Slack | N
     fit = regress(table.y, x, stairs, table, plans, spacing=10 * len(rows))
     if fit is None:
         return None
-    slope = np.where(np.isfinite(fit.c), fit.c, 1.0)
-    error = np.where(np.isfinite(fit.se), fit.se, 1.0)
-    most = _steepest(slope, error, reached, record.side_by_side)
-    steep = np.flatnonzero((slope > most / 2) & reached)
-    first = int(steep[0]) if len(steep) else steps - 1
+    slope = np.where(np.isfinite(fit.c), fit.c, 1.0)[:known]
+    error = np.where(np.isfinite(fit.se), fit.se, 1.0)[:known]
+    most = _steepest(slope, error, reached[:known], record.side_by_side)
+    steep = np.flatnonzero((slope > most / 2) & reached[:known])
+    first = int(steep[0]) if len(steep) else known - 1
     step = float(np.mean(probe[on])) if on.any() else block.doses[0]
     upto = slice(0, first + 1)
     value = step * float((1 - np.clip(slope[upto] / most, 0, 1)).sum())
-    half = math.hypot(
-        quantile(fit.df) * step * math.sqrt(float((error[upto] ** 2).sum())), step
-    )
-    ns = Interval(value * base, max(value - half, 0.0) * base, (value + half) * base)
+    noise = quantile(fit.df) * step * math.sqrt(float((error[upto] ** 2).sum()))
+    # An end of slack is only known to a step.
+    half = math.hypot(noise, step) if len(steep) else noise
+    high = (value + half) * base if len(steep) else math.inf
     return Slack(
         names[0],
-        ns,
+        Interval(value * base, max(value - half, 0.0) * base, high),
         not len(steep),
         tuple(float(v) for v in slope),
         tuple(float(v) for v in error),

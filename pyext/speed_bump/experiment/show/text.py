@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import shlex
 import shutil
@@ -180,7 +181,9 @@ def besides(finding: Finding, shared: str = "") -> list[str]:
     """What else is known: slack and notes."""
     slack = finding.slack_ns
     parts = []
-    if slack is not None:
+    if slack is not None and math.isinf(slack.high):
+        parts.append(f"slack at least {human(slack.low)} a slot")
+    elif slack is not None:
         parts.append(
             f"slack {human(slack.value)} a slot "
             f"({human(slack.low)} to {human(slack.high)})"
