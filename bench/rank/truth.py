@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The known answer of each program of programs.py and native.c, and of the training loop
-bench/workloads/torch_train.py (``torch``, where PyTorch is), by construction.
+bench/workloads/torch_train.py (``torch`` and ``torch_threads``, where PyTorch is), by
+construction.
 
 ``truth.py [--native PATH] [--pairs N] [--seconds S] [PROGRAM]...`` measures it by
 definition, without speed-bump: whole runs with a small amount of CPU time added to each
@@ -20,7 +21,7 @@ import random
 import statistics
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 HERE = pathlib.Path(__file__).parent
 MATTERS, PARTLY, HIDDEN = "matters", "partly", "hidden"
@@ -241,6 +242,13 @@ TORCH = Program(
     native=False,
     script=("bench/workloads/torch_train.py", "--steps", "0", "--seconds"),
 )
+# The same with four threads of torch and two workers, which share the CPUs with them.
+TORCH_THREADS = replace(
+    TORCH,
+    name="torch_threads",
+    script=(TORCH.script[0], "--threads", "4", "--workers", "2", *TORCH.script[1:]),
+)
+TRAINING = (TORCH, TORCH_THREADS)
 
 
 def by_name(names: list[str], native: bool) -> list[Program]:
@@ -249,7 +257,7 @@ def by_name(names: list[str], native: bool) -> list[Program]:
     Raises:
         ValueError: there is none with a given name
     """
-    known = [p for p in (*PROGRAMS, TORCH) if p.native or not native]
+    known = [p for p in (*PROGRAMS, *TRAINING) if p.native or not native]
     if unknown := set(names) - {p.name for p in known}:
         raise ValueError(
             f"no program {', '.join(sorted(unknown))}: "
