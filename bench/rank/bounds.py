@@ -31,9 +31,9 @@ from speed_bump.config import parse_targets
 from speed_bump.experiment.fit.interval import Interval
 from speed_bump.experiment.program import progress
 from speed_bump.experiment.program.runner import Runner
-from speed_bump.experiment.rank import Experiment, Options
 from speed_bump.experiment.record import Block, Record
 from speed_bump.experiment.runs.estimate import mean_interval
+from speed_bump.experiment.slots.experiment import Experiment, Options
 from speed_bump.experiment.slots.measure import empty
 from speed_bump.experiment.slots.plan import rest
 

@@ -25,15 +25,17 @@ from speed_bump.experiment.aim.unit import (
     steady_in_runs,
 )
 from speed_bump.experiment.aim.work import Work
+from speed_bump.experiment.errors import RankError
 from speed_bump.experiment.program.machine import Reading
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Result, Runner
 from speed_bump.experiment.program.stacks import Stack, Stacks
-from speed_bump.experiment.rank import Experiment, Options, RankError
 from speed_bump.experiment.record import Record
 from speed_bump.experiment.runs.comparison import Comparison, FailedRun
 from speed_bump.experiment.show.found import unit_line
 from speed_bump.experiment.show.table import Ticker
+from speed_bump.experiment.slots.beginning import Beginning
+from speed_bump.experiment.slots.candidates import Candidates, Search
 from speed_bump.experiment.slots.measure import empty
 from speed_bump.statistics import FunctionStatistics
 
@@ -415,14 +417,12 @@ def test_what_there_is_no_time_for_is_left_out(unit_ns, kept):
     names = [f"m:f{n}" for n in range(20)]
     said, found = [], {"shares": dict.fromkeys(names, 0.1), "others": {}}
     record = Record({"found": found}, (), empty(0))
+    search = Search(True, names, lambda rate: room(60, rate))
     watcher = SimpleNamespace(event=said.append)
-    experiment = Experiment(
-        None, (), Progress(), Options(), record, None, watcher, None, order=names
-    )
-    experiment.room = lambda rate: room(60, rate)
-    experiment.unit_ns = unit_ns
-    assert experiment._without_time() == frozenset(names[kept:])
-    assert experiment._without_time() == frozenset(names[kept:])
+    candidates = Candidates((), search, [], record, watcher)
+    candidates.begin({}, unit_ns)
+    assert candidates.without_time() == frozenset(names[kept:])
+    assert candidates.without_time() == frozenset(names[kept:])
     assert list(found["shares"]) == names[:kept]
     assert list(found["others"]) == names[kept:]
     assert len(said) == (kept < 20)
@@ -432,21 +432,23 @@ def test_calls_of_the_unit_in_imports_are_no_work_yet():
     """A library's function that is the unit may be called while the program imports."""
     calls = {"m:work": 0, "m:other": 0, "m:third": 3}
     program = SimpleNamespace(calls=lambda: calls)
-    watcher = SimpleNamespace(event=lambda _: None)
-    record = Record({}, (), empty(0))
-    named = Experiment(
-        None, list(calls), Progress(), Options(), record, None, watcher, None
-    )
+    budget = SimpleNamespace(spent_s=0.0)
+
+    def is_at_its_work(search):
+        start = Beginning(
+            program, None, list(calls), search, [], None, budget, None, None, None
+        )
+        return start.is_at_its_work()
+
     # Of targets that were named, that they are not called is to be said soon.
-    assert named._is_at_its_work(program)
-    named.found = True
-    named._begin = time.monotonic()
-    assert not named._is_at_its_work(program)
+    assert is_at_its_work(Search())
+    found = Search(found=True)
+    assert not is_at_its_work(found)
     calls["m:work"] = 1
-    assert named._is_at_its_work(program)
+    assert is_at_its_work(found)
     calls["m:work"] = 0
-    named._begin -= 60
-    assert named._is_at_its_work(program)
+    budget.spent_s = 60.0
+    assert is_at_its_work(found)
 
 
 def test_a_small_call_of_a_library_is_no_unit_because_it_is_even():

@@ -13,9 +13,9 @@ import pytest
 from ranking import Ranked
 from speed_bump import native
 from speed_bump.experiment.aim import Aim, aim, machine_code
+from speed_bump.experiment.errors import RankError
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner
-from speed_bump.experiment.rank import RankError
 
 pytestmark = [pytest.mark.two_pythons, pytest.mark.timed]
 

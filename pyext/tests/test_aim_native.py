@@ -35,6 +35,7 @@ from speed_bump.experiment.aim import (
     natives,
 )
 from speed_bump.experiment.aim.shares import shares
+from speed_bump.experiment.errors import RankError
 from speed_bump.experiment.program.attached import AttachedRunner
 from speed_bump.experiment.program.launch import LaunchError
 from speed_bump.experiment.program.machine import is_alive
@@ -49,7 +50,6 @@ from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner
 from speed_bump.experiment.program.stacks import Stack, Stacks
 from speed_bump.experiment.program.workload import Workload, children
-from speed_bump.experiment.rank import RankError
 from speed_bump.experiment.show import found as showing
 from speed_bump.experiment.symbols import base, short
 

@@ -40,7 +40,9 @@ def run(command, change=""):
     )
 
 
-@pytest.mark.parametrize("program", [*truth.PROGRAMS, *truth.TRAINING], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "program", [*truth.PROGRAMS, *truth.TRAINING], ids=lambda p: p.name
+)
 def test_program_runs_and_each_of_its_functions_can_be_changed(program):
     if not program.everywhere and importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")

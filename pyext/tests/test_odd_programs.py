@@ -16,12 +16,12 @@ np = pytest.importorskip("numpy")
 import model
 from speed_bump.config import parse_targets
 from speed_bump.experiment import archive
-from speed_bump.experiment import rank as ranking
 from speed_bump.experiment.fit.verdict import verdict
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner
 from speed_bump.experiment.record import Record
-from speed_bump.experiment.slots import stages
+from speed_bump.experiment.slots import experiment as slots
+from speed_bump.experiment.slots import ledger, stages
 from speed_bump.experiment.slots.measure import empty
 from speed_bump.experiment.slots.stages import Options, Stages
 
@@ -120,9 +120,9 @@ while True:
 
 def test_a_long_experiment_stays_in_memory_and_in_its_file(tmp_path, monkeypatch):
     """The plan of a forgotten slot is forgotten with it; the other slots are used."""
-    monkeypatch.setattr(ranking, "MAX_CELLS", 100)
+    monkeypatch.setattr(ledger, "MAX_CELLS", 100)
     # More than end on a busy machine while a block is planned.
-    monkeypatch.setattr(ranking, "MIN_KEPT", 1000)
+    monkeypatch.setattr(ledger, "MIN_KEPT", 1000)
     monkeypatch.setattr(stages, "MAX_BLOCK", stages.BLOCK)
     record = Record({}, (), empty(0))
     runner = Runner([sys.executable, "-c", WORKS], show_output=False)
@@ -132,11 +132,11 @@ def test_a_long_experiment_stays_in_memory_and_in_its_file(tmp_path, monkeypatch
         sizes.append(len(record.slots))
 
     with runner:
-        experiment = ranking.Experiment(
+        experiment = slots.Experiment(
             runner,
             parse_targets("__main__:f", "test"),
             Progress(("default",)),
-            ranking.Options(18),
+            slots.Options(18),
             record,
             Stages(Options(18, precision=1e-9), 1),
             Silent(),

@@ -11,11 +11,9 @@ import pytest
 np = pytest.importorskip("numpy")
 
 import queues
-from speed_bump.experiment import rank
 from speed_bump.experiment.fit import load
-from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.record import REQUEST
-from speed_bump.experiment.slots import measure
+from speed_bump.experiment.slots import ledger, measure
 from speed_bump.experiment.slots.requests import Requests
 
 pytestmark = pytest.mark.one_python
@@ -102,27 +100,20 @@ def test_a_delay_that_was_given_is_not_below_the_shortest():
         assert {d.delay_ns for a in block.arms[1:] for (d,) in a.delays} == {MIN_NS}
 
 
-class Runner:
-    latencies = ("serve:handle",)
-
-
 def test_an_experiment_keeps_its_newest_requests_and_says_since_when(monkeypatch):
     """Of all runs together; older ones use no memory."""
-    monkeypatch.setattr(rank, "MAX_REQUESTS", 250)
+    monkeypatch.setattr(ledger, "MAX_REQUESTS", 250)
     runs = [measure.Run(None, number) for number in (1, 2)]
-    record, stages = censused(0), Requests(0.1, MIN_NS, 1)
-    experiment = rank.Experiment(
-        Runner(), [], Progress(), rank.Options(), record, stages, None, lambda _: None
-    )
-    experiment.__dict__["_done"] = runs
+    record = censused(0)
+    kept = ledger.Ledger(record, None, None, True, lambda _: None, runs)
     events = events_of(600)
     for k in range(6):
         runs[k >= 3].requests.append(events[100 * k : 100 * k + 100])
-        experiment._take_requests()
+        kept.take_requests()
         newest = events[max(100 * k + 100 - 250, 0) : 100 * k + 100]
-        assert np.array_equal(experiment.record.requests, newest)
+        assert np.array_equal(record.requests, newest)
         assert sum(len(part) for run in runs for part in run.requests) == len(newest)
-    said = experiment.record.header["requests_dropped"]
+    said = record.header["requests_dropped"]
     assert said == {"count": 350, "until_ns": int(events["begin_ns"][349])}
 
 

@@ -44,9 +44,9 @@ def add(commands: Any) -> None:
 def check(options: argparse.Namespace) -> int:
     """Whether this is a place to measure."""
     from speed_bump.experiment import check as checking
+    from speed_bump.experiment.errors import RankError
     from speed_bump.experiment.program import progress
     from speed_bump.experiment.program.launch import forwarding_signals
-    from speed_bump.experiment.rank import RankError
 
     command = options.program[options.program[:1] == ["--"] :]
     try:

@@ -41,17 +41,16 @@ from speed_bump.experiment.show.encode import dumps
 
 if TYPE_CHECKING:
     from speed_bump.command.conditions import Condition
-    from speed_bump.experiment.aim import Aim
+    from speed_bump.experiment.errors import RankError
     from speed_bump.experiment.fit.verdict import Verdict
     from speed_bump.experiment.program.progress import Progress
     from speed_bump.experiment.program.runner import Runner
-    from speed_bump.experiment.rank import Experiment, RankError, Stages
+    from speed_bump.experiment.rank import Ranking
     from speed_bump.experiment.record import Record
     from speed_bump.experiment.runs.comparison import Comparison
+    from speed_bump.experiment.slots.experiment import Stages
 
 SAVE_EVERY_S = 10.0
-# A program is observed for at most a part of the budget plus a time in s.
-LOOK_PART, LOOK_S = 0.25, 10.0
 
 RANK_EPILOG = (
     PATTERNS
@@ -253,8 +252,6 @@ class _Asked:
     names: list[str]
     unit: Progress
     wanted: list[Condition]
-    stages: Stages
-    drawn: int
     attached: Runner | None
 
 
@@ -272,7 +269,7 @@ def _asked(options: argparse.Namespace) -> _Asked:
         wanted = [conditions.Condition(condition) for condition in options.fail_if]
         if not 0.001 <= options.precision <= 1:
             raise ConfigError("--precision: not between 0.001 and 1")
-        stages, drawn = _stages(options, seconds)
+        _stages(options, seconds)
         _check_units(unit, excludes)
         _check_metric(unit, is_up=has_processes(options))
         attached = _attached(options, excludes, unit)
@@ -280,9 +277,7 @@ def _asked(options: argparse.Namespace) -> _Asked:
             export.check(options.flamegraph)
     except (ConfigError, export.ExportError) as error:
         options.parser.error(str(error))
-    return _Asked(
-        targets, excludes, seconds, names, unit, wanted, stages, drawn, attached
-    )
+    return _Asked(targets, excludes, seconds, names, unit, wanted, attached)
 
 
 def _runner(options: argparse.Namespace, asked: _Asked) -> Runner:
@@ -305,96 +300,74 @@ def rank(options: argparse.Namespace) -> int:
     import speed_bump.experiment.algebra  # noqa: F401 (before all that uses numpy)
     from speed_bump import _core
     from speed_bump.experiment import archive
-    from speed_bump.experiment.program.late_python import PythonStarted
     from speed_bump.experiment.program.launch import forwarding_signals
-    from speed_bump.experiment.rank import Experiment, Options, RankError
-    from speed_bump.experiment.record import Record
+    from speed_bump.experiment.rank import Ranking
     from speed_bump.experiment.show.live import Live
-    from speed_bump.experiment.slots.measure import empty
+    from speed_bump.experiment.slots.experiment import Options
 
     asked = _asked(options)
-    targets, seconds, unit = asked.targets, asked.seconds, asked.unit
+    seconds, unit = asked.seconds, asked.unit
     path = options.output or new_file(options.verb)
     runner = _runner(options, asked)
     save = _Saving(path, archive.save)
     # A table would be torn by the output of the program.
     live = Live(is_plain=options.show_output)
-    how = Options(seconds, options.let_finish)
-
-    def begin(stages: Stages, drawn: int) -> Experiment:
-        runner.seed = drawn
-        names = [*runner.latencies, *runner.native_latencies]
-        header = _header(options, seconds, drawn, unit, names)
-        record = Record(header, (), empty(0))
-        return Experiment(runner, targets, unit, how, record, stages, live, save.changed)
-
-    experiment = begin(asked.stages, asked.drawn)
-    failure: RankError | None = None
+    ranking = Ranking(
+        runner,
+        asked.targets,
+        unit,
+        Options(seconds, options.let_finish),
+        lambda: _stages(options, seconds),
+        lambda drawn: _header(options, seconds, drawn, unit, asked.names),
+        live,
+        save.changed,
+        _slowdown(options.max_slowdown),
+    )
     with ExitStack() as stack:
         stack.callback(live.close)
         # Runs look up the same functions repeatedly.
         _core.keep_files(True)
         stack.callback(_core.keep_files, False)
-        stack.callback(lambda: save.tidy(experiment.record))
+        stack.callback(lambda: save.tidy(ranking.record))
         stack.enter_context(forwarding_signals())
         stack.enter_context(runner)
         save.check()
-        try:
-            # A program that continues has no end that could complete a whole run as a
-            # unit.
-            if not targets or (runner.attached_to and unit.is_open):
-                _look(experiment, live, _slowdown(options.max_slowdown))
-            try:
-                experiment.run()
-            except PythonStarted as started:
-                live.event(f"{started}: looking at it")
-                experiment = begin(*_stages(options, seconds))
-                _look(experiment, live, _slowdown(options.max_slowdown), started.seconds)
-                experiment.without_python = False
-                experiment.run()
-            failure = experiment.failed
-            experiment.record.header["attached"] = [
-                {"pid": pid, "way": way} for pid, way in runner.attached.items()
-            ]
-        except RankError as error:
-            failure = error
-        if experiment.too_short and not failure:
-            failure = _why_no_whole_runs(asked.names, unit)
-        if experiment.too_short and not experiment.interrupted and not failure:
-            live.event("the program is too short for slots: measuring whole runs")
-            experiment.look_at_a_whole_run()
+        ranking.by_slots()
+        if ranking.is_too_short:
+            ranking.failure = _why_no_whole_runs(asked.names, unit)
+        if ranking.is_too_short:
+            goes_on = ranking.look_at_a_whole_run()
             live.close()
-            if experiment.interrupted:
+            if not goes_on:
                 return INTERRUPTED
-            _say_of_machine_code(experiment)
-            return _whole_runs(options, experiment, runner, asked.wanted)
-    if failure:
-        sys.stderr.buffer.write(failure.output)
-        say(str(failure))
-    return _ended(options, experiment, failure, save, asked.wanted)
+            _say_of_machine_code(ranking)
+            return _whole_runs(options, ranking, asked.wanted)
+    if ranking.failure:
+        sys.stderr.buffer.write(ranking.failure.output)
+        say(str(ranking.failure))
+    return _ended(options, ranking, save, asked.wanted)
 
 
 def _ended(
     options: argparse.Namespace,
-    experiment: Experiment,
-    failure: RankError | None,
+    ranking: Ranking,
     save: _Saving,
     wanted: list[Condition],
 ) -> int:
     """Show and save what was measured; the exit status."""
     from speed_bump.command import conditions
 
-    record = experiment.record
+    record, failure = ranking.record, ranking.failure
     if not record.blocks:
-        if experiment.interrupted:
+        if ranking.interrupted:
             return INTERRUPTED
-        return failure.status if failure else _nothing(experiment)
-    _say_of_machine_code(experiment)
+        return failure.status if failure else _nothing(ranking)
+    _say_of_machine_code(ranking)
     save.now(record)
     status = conditions.status(wanted, _shown(options, record, save.path))
     if failure:
         return failure.status
-    return INTERRUPTED if experiment.interrupted else status
+    return INTERRUPTED if ranking.interrupted else status
 
 
 def _shown(options: argparse.Namespace, record: Record, path: str) -> Verdict:
@@ -420,7 +393,7 @@ def _shown(options: argparse.Namespace, record: Record, path: str) -> Verdict:
 
 def _why_no_whole_runs(names: list[str], unit: Progress) -> RankError | None:
     """Why a program that is too short for slots can't be measured; None: it can."""
-    from speed_bump.experiment.rank import RankError
+    from speed_bump.experiment.errors import RankError
 
     for is_used, option in ((names, "--latency"), (unit.metric, "--progress-metric")):
         if is_used:
@@ -475,12 +448,13 @@ def _attached(
     )
 
 
-def _say_of_machine_code(experiment: Experiment) -> None:
+def _say_of_machine_code(ranking: Ranking) -> None:
     """Why native functions are not among those that were measured, for the report."""
     from speed_bump.experiment.aim import machine_code
 
-    if not any(target.native for target in experiment.targets):
-        experiment.record.header["native_refused"] = machine_code.why_not()
+    experiment = ranking.experiment
+    if experiment and not any(target.native for target in experiment.targets):
+        ranking.record.header["native_refused"] = machine_code.why_not()
 
 
 def _flamegraph(record: Record, found: Any, path: str) -> str:
@@ -523,77 +497,6 @@ def _stages(options: argparse.Namespace, seconds: float) -> tuple[Stages, int]:
     return stages.Stages(how, drawn), drawn
 
 
-def _look(
-    experiment: Experiment, live: Any, max_slowdown: float, python_s: float = 0.0
-) -> None:
-    """Find targets, and a unit of work where none was named.
-
-    Args:
-        python_s: the time from the start until Python came, in an earlier run
-    """
-    from speed_bump.experiment import symbols
-    from speed_bump.experiment.aim import aim
-    from speed_bump.experiment.aim.shares import room
-    from speed_bump.experiment.rank import RankError
-    from speed_bump.experiment.show import found as showing
-
-    budget_s = experiment.options.budget_s
-    begin = time.monotonic()
-    named = bool(experiment.targets)
-
-    def first(found: Aim) -> None:
-        texts = [showing.unit_line(found)] if named else showing.first_lines(found)
-        for text in texts:
-            live.event(text)
-        experiment.doubt_share(found.cpu_share)
-
-    found = aim(
-        experiment.runner,
-        experiment.progress,
-        LOOK_PART * budget_s + LOOK_S,
-        live.now,
-        event=live.event,
-        first=first,
-        budget_s=budget_s,
-        max_slowdown=max_slowdown,
-        named=named,
-        python_s=python_s,
-    )
-    experiment.progress = found.progress
-    experiment.has_native = found.has_native
-    experiment.without_python = bool(found.machine_code)
-    experiment.found = True
-    # It takes as long again to come to its first unit.
-    experiment.patience_s = 3 * (time.monotonic() - begin)
-    if found.progress.is_open and not found.unit_name and found.goes_on:
-        experiment.patience_s = 0
-        live.event(
-            "no unit of work was found, and the program is still running: waiting up "
-            f"to {budget_s:.0f} s for it to end or to call progress() (--progress names "
-            "a unit)"
-        )
-    experiment.to_first_s = found.to_first_s
-    header = experiment.record.header
-    header["unit"] = found.progress.text or header["unit"]
-    if named:
-        return
-    if not found.candidates:
-        name, why = next(iter(found.left_out.items()))
-        raise RankError(
-            "the functions that take time are called too often to be measured: "
-            f"{symbols.short(name)} is {why}; give a larger --max-slowdown, or name "
-            "functions with --native"
-        )
-    experiment.targets = found.targets()
-    experiment.order = list(found.candidates)
-    experiment.room = lambda rate: room(budget_s, rate)
-    header["targets"] = [target.pattern for target in experiment.targets]
-    header["found"] = found.as_json()
-    header["look"] = found.stacks.as_json()
-    for text in showing.lines(found):
-        live.event(text)
-
-
 class _Saving:
     """Keeps the record in its file while it grows."""
 
@@ -632,10 +535,7 @@ class _Saving:
 
 
 def _whole_runs(
-    options: argparse.Namespace,
-    experiment: Experiment,
-    runner: Any,
-    wanted: list[Condition],
+    options: argparse.Namespace, ranking: Ranking, wanted: list[Condition]
 ) -> int:
     """A program that ends too soon: runs in turns, as many as the budget has room for."""
     from speed_bump.command import conditions
@@ -653,22 +553,23 @@ def _whole_runs(
                 say(refused)
         return conditions.status(wanted, found)
 
-    return compare_runs(options, runner, experiment, runner.seed, then)
+    return compare_runs(options, ranking, then)
 
 
-def _nothing(experiment: Experiment) -> int:
+def _nothing(ranking: Ranking) -> int:
     from speed_bump.duration import human
-    from speed_bump.experiment.rank import MIN_SLOTS
+    from speed_bump.experiment.slots.doubts import MIN_SLOTS
 
     text = (
         "nothing was measured: the budget of "
-        f"{experiment.options.budget_s:.0f} s was used up before the first delay"
+        f"{ranking.options.budget_s:.0f} s was used up before the first delay"
     )
-    if experiment.unit_ns:
+    unit_ns = ranking.experiment.unit_ns if ranking.experiment else 0
+    if unit_ns:
         # As many with delays as without.
-        need_s = 2 * MIN_SLOTS * experiment.unit_ns / 1e9
+        need_s = 2 * MIN_SLOTS * unit_ns / 1e9
         text += (
-            f"; a unit of work takes {human(experiment.unit_ns)}: give --budget "
+            f"; a unit of work takes {human(unit_ns)}: give --budget "
             f"{need_s:.0f}s or more, or name a shorter unit with --progress"
         )
     say(text)

@@ -37,7 +37,7 @@ from speed_bump.experiment.show.encode import dumps
 from speed_bump.experiment.show.table import Ticker
 
 if TYPE_CHECKING:
-    from speed_bump.experiment.rank import Experiment
+    from speed_bump.experiment.rank import Ranking
 
 RUN_EPILOG = """\
 A PATTERN is MODULE:FUNCTION with globs, such as 'json.*:dumps' or '*/app/*:Server.*';
@@ -209,28 +209,26 @@ def compare(
 
 
 def compare_runs(
-    options: argparse.Namespace,
-    runner: Runner,
-    experiment: Experiment,
-    seed: int,
-    then: Callable[[Comparison], int],
+    options: argparse.Namespace, ranking: Ranking, then: Callable[[Comparison], int]
 ) -> int:
     """As many runs in turns as there is time for; a table at the end.
 
     ``then`` has the results too, and gives the exit status if nothing failed.
     """
-    targets = list(experiment.targets)
-    comparison = Comparison(options.command, MAX_BLOCKS, seed)
-    comparison.looks = experiment.record.looks
-    comparison.self_times = experiment.record.self_times
-    comparison.header = experiment.record.header
-    comparison.until = time.monotonic() + experiment.options.budget_s
+    record = ranking.record
+    assert ranking.experiment
+    targets = list(ranking.experiment.targets)
+    comparison = Comparison(options.command, MAX_BLOCKS, ranking.seed)
+    comparison.looks = record.looks
+    comparison.self_times = record.self_times
+    comparison.header = record.header
+    comparison.until = time.monotonic() + ranking.options.budget_s
     comparison.each = True
-    comparison.order = list(experiment.record.header.get("found", {}).get("shares", ()))
+    comparison.order = list(record.header.get("found", {}).get("shares", ()))
     delay_ns = reading.delay(options.delay)
     with open_json(options.json) as output:
         status = _compared(
-            comparison, runner, targets, delay_ns, output, options.json == "-"
+            comparison, ranking.runner, targets, delay_ns, output, options.json == "-"
         )
     return status or (then(comparison) if comparison.trials else 0)
 

@@ -57,10 +57,10 @@ def suggest(options: argparse.Namespace) -> int:
     """Watch the program, and print what was found."""
     from speed_bump import _core
     from speed_bump.experiment.aim import aim
+    from speed_bump.experiment.errors import RankError
     from speed_bump.experiment.program import progress
     from speed_bump.experiment.program.launch import forwarding_signals
     from speed_bump.experiment.program.runner import Runner
-    from speed_bump.experiment.rank import RankError
     from speed_bump.experiment.show import found as showing
     from speed_bump.experiment.show.live import Live
 

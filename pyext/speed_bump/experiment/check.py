@@ -18,6 +18,7 @@ import numpy as np
 from speed_bump import _core, native
 from speed_bump.config import parse_targets
 from speed_bump.duration import human
+from speed_bump.experiment.errors import RankError
 from speed_bump.experiment.fit.columns import base_time
 from speed_bump.experiment.fit.contention import MAX_STEAL, MIN_MEAN_SHARE
 from speed_bump.experiment.fit.interval import Interval
@@ -26,10 +27,10 @@ from speed_bump.experiment.program import jit
 from speed_bump.experiment.program.environment import environment
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner
-from speed_bump.experiment.rank import Experiment, Options, RankError
 from speed_bump.experiment.record import Arm, Block, Delay, Record
 from speed_bump.experiment.show import table
 from speed_bump.experiment.show.encode import finite, interval_json
+from speed_bump.experiment.slots.experiment import Experiment, Options
 from speed_bump.experiment.slots.measure import empty
 from speed_bump.experiment.slots.plan import HOLDS, SHAM, one_at_a_time
 

@@ -32,6 +32,7 @@ from speed_bump.experiment.aim.shares import (
     shares,
 )
 from speed_bump.experiment.aim.unit import Steady
+from speed_bump.experiment.errors import RankError
 from speed_bump.experiment.program.elsewhere import interpreter
 from speed_bump.experiment.program.late_python import PythonStarted
 from speed_bump.experiment.program.processes import apart, is_python, tree
@@ -39,7 +40,6 @@ from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner, why_nobody_reported
 from speed_bump.experiment.program.stacks import Stacks
 from speed_bump.experiment.program.workload import Workload
-from speed_bump.experiment.rank import RankError
 from speed_bump.process import command_of
 
 # Functions times processes: enough for all calls of a large program.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from speed_bump.experiment.fit.columns import Plan, Table, base_time, block_index
-from speed_bump.experiment.fit.effects import regress
+from speed_bump.experiment.fit.effects import Fit, regress
 from speed_bump.experiment.fit.interval import Interval, quantile
 from speed_bump.experiment.fit.noise import Booleans, ages
 from speed_bump.experiment.record import Block, Floats, Integers, Record
@@ -81,6 +81,45 @@ def _never_late(times: Floats, heights: Integers, plain: Booleans, steps: int) -
     return steps
 
 
+def _stairs(
+    block: Block,
+    y: Floats,
+    age: Integers,
+    run: Integers,
+    good: Booleans,
+    heights: Integers,
+    probe: Floats,
+    reached: Booleans,
+) -> Fit | None:
+    """The part of a step that arrives on each pedestal, by regression; row by slot.
+
+    Args:
+        y: the time of a slot, in parts of an undelayed one
+        probe: how much of the toggled step was delivered, in the same parts
+    """
+    steps = len(reached)
+    x = probe[:, None] * (heights[:, None] == np.arange(steps))
+    stairs = (heights[:, None] >= np.arange(1, steps)).astype(float)
+    plans = [
+        Plan(
+            (heights == h) & good,
+            [h],
+            np.array([0.5]),
+            False,
+            np.array([False]),
+            block.holds,
+        )
+        for h in range(steps)
+        if reached[h]
+    ]
+    none = np.zeros(0)
+    columns = np.zeros(0, int)
+    table = Table(
+        1.0, y, none, none, age, run, [], x, columns, stairs, {}, None, plans, 0.0
+    )
+    return regress(y, x, stairs, table, plans, spacing=10 * len(y))
+
+
 def _slack(record: Record, mine: Floats, block: Block, base: float) -> Slack | None:
     names = [arm.functions[0] for arm in block.arms if arm.functions]
     steps = len(block.stretches)
@@ -98,10 +137,7 @@ def _slack(record: Record, mine: Floats, block: Block, base: float) -> Slack | N
     rate = np.array([0.0, *(delay.delay_ns / delay.every for delay in delays)])
     under = rate[np.minimum(heights, len(rate) - 1)] * slots.calls[rows, at]
     probe = np.where(on, slots.delivered_ns[rows, at] - under, 0.0) / base
-    x = probe[:, None] * (heights[:, None] == np.arange(steps))
-    stairs = (heights[:, None] >= np.arange(1, steps)).astype(float)
     good = slots.good[rows] & (np.arange(len(rows)) >= settle)
-    age = ages(slots.number[rows], slots.run[rows], good)
     reached = np.array([bool(((heights == h) & good).sum() >= 20) for h in range(steps)])
     if reached.sum() < 2 or not reached[-1]:
         return None
@@ -110,35 +146,9 @@ def _slack(record: Record, mine: Floats, block: Block, base: float) -> Slack | N
     reached[known:] = False
     if reached.sum() < 2:
         return None
-    plans = [
-        Plan(
-            (heights == h) & good,
-            [h],
-            np.array([0.5]),
-            False,
-            np.array([False]),
-            block.holds,
-        )
-        for h in range(steps)
-        if reached[h]
-    ]
-    table = Table(
-        base,
-        np.where(good, slots.time_ns[rows] / base, 0.0),
-        np.zeros(0),
-        np.zeros(0),
-        age,
-        slots.run[rows],
-        [],
-        x,
-        np.zeros(0, int),
-        stairs,
-        {},
-        None,
-        plans,
-        0.0,
-    )
-    fit = regress(table.y, x, stairs, table, plans, spacing=10 * len(rows))
+    y = np.where(good, slots.time_ns[rows] / base, 0.0)
+    age = ages(slots.number[rows], slots.run[rows], good)
+    fit = _stairs(block, y, age, slots.run[rows], good, heights, probe, reached)
     if fit is None:
         return None
     slope = np.where(np.isfinite(fit.c), fit.c, 1.0)[:known]
