@@ -417,7 +417,7 @@ def test_what_there_is_no_time_for_is_left_out(unit_ns, kept):
     names = [f"m:f{n}" for n in range(20)]
     said, found = [], {"shares": dict.fromkeys(names, 0.1), "others": {}}
     record = Record({"found": found}, (), empty(0))
-    search = Search(True, names, lambda rate: room(60, rate))
+    search = Search(found=True, order=names, room=lambda rate: room(60, rate))
     watcher = SimpleNamespace(event=said.append)
     candidates = Candidates((), search, [], record, watcher)
     candidates.begin({}, unit_ns)
@@ -435,9 +435,8 @@ def test_calls_of_the_unit_in_imports_are_no_work_yet():
     budget = SimpleNamespace(spent_s=0.0)
 
     def is_at_its_work(search):
-        start = Beginning(
-            program, None, list(calls), search, [], None, budget, None, None, None
-        )
+        candidates = Candidates(list(calls), search, [], None, None)
+        start = Beginning(program, None, candidates, budget, None, None, None)
         return start.is_at_its_work()
 
     # Of targets that were named, that they are not called is to be said soon.

@@ -121,6 +121,7 @@ while time.monotonic() < end:
 
 
 @pytest.mark.one_python
+@pytest.mark.timed
 @pytest.mark.needs_device
 @pytest.mark.skipif(native.backend() == "driver", reason="it sees no ends of calls")
 @pytest.mark.skipif(bool(storage.refused()), reason=storage.refused())

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from speed_bump.experiment.rank import Ranking
     from speed_bump.experiment.record import Record
     from speed_bump.experiment.runs.comparison import Comparison
+    from speed_bump.experiment.show.live import Live
     from speed_bump.experiment.slots.experiment import Stages
 
 SAVE_EVERY_S = 10.0
@@ -269,7 +270,7 @@ def _asked(options: argparse.Namespace) -> _Asked:
         wanted = [conditions.Condition(condition) for condition in options.fail_if]
         if not 0.001 <= options.precision <= 1:
             raise ConfigError("--precision: not between 0.001 and 1")
-        _stages(options, seconds)
+        _stages(options, seconds)  # what is wrong is said before anything starts
         _check_units(unit, excludes)
         _check_metric(unit, is_up=has_processes(options))
         attached = _attached(options, excludes, unit)
@@ -310,18 +311,20 @@ def rank(options: argparse.Namespace) -> int:
     path = options.output or new_file(options.verb)
     runner = _runner(options, asked)
     save = _Saving(path, archive.save)
+    # In the order of their numbers.
+    names = [*runner.latencies, *runner.native_latencies]
     # A table would be torn by the output of the program.
     live = Live(is_plain=options.show_output)
     ranking = Ranking(
-        runner,
-        asked.targets,
-        unit,
-        Options(seconds, options.let_finish),
-        lambda: _stages(options, seconds),
-        lambda drawn: _header(options, seconds, drawn, unit, asked.names),
-        live,
-        save.changed,
-        _slowdown(options.max_slowdown),
+        runner=runner,
+        targets=asked.targets,
+        progress=unit,
+        options=Options(seconds, options.let_finish),
+        make_stages=lambda: _stages(options, seconds),
+        make_header=lambda drawn: _header(options, seconds, drawn, unit, names),
+        watcher=live,
+        changed=save.changed,
+        max_slowdown=_slowdown(options.max_slowdown),
     )
     with ExitStack() as stack:
         stack.callback(live.close)
@@ -334,14 +337,9 @@ def rank(options: argparse.Namespace) -> int:
         save.check()
         ranking.by_slots()
         if ranking.is_too_short:
-            ranking.failure = _why_no_whole_runs(asked.names, unit)
-        if ranking.is_too_short:
-            goes_on = ranking.look_at_a_whole_run()
-            live.close()
-            if not goes_on:
-                return INTERRUPTED
-            _say_of_machine_code(ranking)
-            return _whole_runs(options, ranking, asked.wanted)
+            ranking.failure = _why_no_whole_runs(names, unit)
+            if not ranking.failure:
+                return _whole_runs(options, ranking, live, asked.wanted)
     if ranking.failure:
         sys.stderr.buffer.write(ranking.failure.output)
         say(str(ranking.failure))
@@ -535,11 +533,17 @@ class _Saving:
 
 
 def _whole_runs(
-    options: argparse.Namespace, ranking: Ranking, wanted: list[Condition]
+    options: argparse.Namespace, ranking: Ranking, live: Live, wanted: list[Condition]
 ) -> int:
     """A program that ends too soon: runs in turns, as many as the budget has room for."""
     from speed_bump.command import conditions
     from speed_bump.command.run import compare_runs
+
+    goes_on = ranking.look_at_a_whole_run()
+    live.close()
+    if not goes_on:
+        return INTERRUPTED
+    _say_of_machine_code(ranking)
 
     def then(comparison: Comparison) -> int:
         found = comparison.verdict()
@@ -558,7 +562,7 @@ def _whole_runs(
 
 def _nothing(ranking: Ranking) -> int:
     from speed_bump.duration import human
-    from speed_bump.experiment.slots.doubts import MIN_SLOTS
+    from speed_bump.experiment.slots.budget import FEWEST_SLOTS
 
     text = (
         "nothing was measured: the budget of "
@@ -567,7 +571,7 @@ def _nothing(ranking: Ranking) -> int:
     unit_ns = ranking.experiment.unit_ns if ranking.experiment else 0
     if unit_ns:
         # As many with delays as without.
-        need_s = 2 * MIN_SLOTS * unit_ns / 1e9
+        need_s = 2 * FEWEST_SLOTS * unit_ns / 1e9
         text += (
             f"; a unit of work takes {human(unit_ns)}: give --budget "
             f"{need_s:.0f}s or more, or name a shorter unit with --progress"

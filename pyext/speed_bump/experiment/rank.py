@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from speed_bump.config import Target
@@ -35,8 +35,8 @@ class Ranking:
 
     Args:
         targets: empty: they are to be found
-        stages: makes what decides on the blocks, and gives the seed that it draws from
-        header: makes that of a record with this seed
+        make_stages: what decides on the blocks, and the seed that it draws from
+        make_header: that of a record with this seed
         changed: called when the record has grown
         max_slowdown: by how much the program may become slower, as a part
     """
@@ -45,8 +45,8 @@ class Ranking:
     targets: Sequence[Target]
     progress: Progress
     options: Options
-    stages: Callable[[], tuple[Stages, int]]
-    header: Callable[[int], dict[str, Any]]
+    make_stages: Callable[[], tuple[Stages, int]]
+    make_header: Callable[[int], dict[str, Any]]
     watcher: Watcher
     changed: Callable[[Record], None]
     max_slowdown: float
@@ -74,13 +74,14 @@ class Ranking:
 
         Raises:
             LaunchError, NativeError: from starting the program
+            KeyboardInterrupt: while something is to be found
         """
         try:
             try:
-                self._attempt(self._has_all(), 0.0)
+                self._attempt()
             except PythonStarted as started:
                 self.watcher.event(f"{started}: looking at it")
-                self._attempt(False, started.seconds)
+                self._attempt(started)
         except RankError as error:
             self.failure = error
 
@@ -92,33 +93,39 @@ class Ranking:
         is_endless = bool(self.runner.attached_to and self.progress.is_open)
         return bool(self.targets) and not is_endless
 
-    def _attempt(self, has_all: bool, python_s: float) -> None:
-        stages, self.seed = self.stages()
+    def _attempt(self, late: PythonStarted | None = None) -> None:
+        """Look for what was not named, and measure.
+
+        Args:
+            late: Python had started in an attempt that did not know of it
+        """
+        stages, self.seed = self.make_stages()
         self.runner.seed = self.seed
-        self.record = Record(self.header(self.seed), (), empty(0))
+        self.record = Record(self.make_header(self.seed), (), empty(0))
+        self.experiment = None
         doubts = Doubts(self.watcher.event)
         search, targets, progress = Search(), self.targets, self.progress
-        if not has_all:
+        if late or not self._has_all():
             begin = time.monotonic()
-            found = self._look(doubts, python_s)
+            found = self._look(doubts, late.seconds if late else 0.0)
             search = self._search(found, time.monotonic() - begin)
+            if late:
+                search = replace(search, without_python=False)
             progress = found.progress
             self.record.header["unit"] = progress.text or self.record.header["unit"]
             if not targets:
                 targets = self._take_targets(found)
-        if python_s:
-            search.without_python = False
         self.experiment = Experiment(
-            self.runner,
-            targets,
-            progress,
-            self.options,
-            self.record,
-            stages,
-            self.watcher,
-            self.changed,
-            search,
-            doubts,
+            runner=self.runner,
+            targets=targets,
+            progress=progress,
+            options=self.options,
+            record=self.record,
+            stages=stages,
+            watcher=self.watcher,
+            changed=self.changed,
+            search=search,
+            doubts=doubts,
         )
         self.experiment.run()
         self.failure = self.experiment.failed
@@ -140,7 +147,7 @@ class Ranking:
             texts = [showing.unit_line(found)] if named else showing.first_lines(found)
             for text in texts:
                 self.watcher.event(text)
-            doubts.share(found.cpu_share)
+            doubts.about_share(found.cpu_share)
 
         return aim(
             self.runner,
@@ -157,25 +164,26 @@ class Ranking:
 
     def _search(self, found: Aim, took_s: float) -> Search:
         budget_s = self.options.budget_s
-        search = Search(
-            found=True,
-            has_native=found.has_native,
-            without_python=bool(found.machine_code),
-            # It takes as long again to come to its first unit.
-            patience_s=3 * took_s,
-            to_first_s=found.to_first_s,
-        )
-        if not self.targets:
-            search.order = list(found.candidates)
-            search.room = lambda rate: room(budget_s, rate)
+        # It takes as long again to come to its first unit.
+        patience_s = 3 * took_s
         if found.progress.is_open and not found.unit_name and found.goes_on:
-            search.patience_s = 0
+            patience_s = 0.0
             self.watcher.event(
                 "no unit of work was found, and the program is still running: waiting up "
                 f"to {budget_s:.0f} s for it to end or to call progress() (--progress "
                 "names a unit)"
             )
-        return search
+        search = Search(
+            found=True,
+            has_native=found.has_native,
+            without_python=bool(found.machine_code),
+            patience_s=patience_s,
+            to_first_s=found.to_first_s,
+        )
+        if self.targets:
+            return search
+        order = list(found.candidates)
+        return replace(search, order=order, room=lambda rate: room(budget_s, rate))
 
     def _take_targets(self, found: Aim) -> Sequence[Target]:
         """The functions that were found, also for the report.

@@ -129,7 +129,7 @@ class Progress:
 
 
 class Live(Progress):
-    """Shows the progress of an experiment on stderr (a ``rank.Watcher``).
+    """Shows the progress of an experiment on stderr (a ``watcher.Watcher``).
 
     A table that is updated, if stderr is a terminal and rich is installed; else a line
     every ten seconds. Nothing of the table stays after ``close()``.

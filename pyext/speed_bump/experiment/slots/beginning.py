@@ -4,18 +4,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from speed_bump.config import Target
 from speed_bump.duration import human
 from speed_bump.experiment.errors import RankError
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import why_nobody_reported
 from speed_bump.experiment.program.workload import Workload
-from speed_bump.experiment.record import Record
-from speed_bump.experiment.slots.budget import Budget
-from speed_bump.experiment.slots.candidates import Search
+from speed_bump.experiment.slots.budget import PAUSE_S, Budget
+from speed_bump.experiment.slots.candidates import Candidates
 from speed_bump.experiment.slots.doubts import DOUBT_S, Doubts
 from speed_bump.experiment.watcher import Watcher
 
@@ -24,7 +22,6 @@ FIRST_UNITS, AGAIN_UNITS = 10, 5
 # A warning is given if there was no unit of work for DOUBT_S plus this many times what
 # the first one took in an earlier run.
 LATE = 3.0
-PAUSE_S = 0.05
 
 
 @dataclass
@@ -38,10 +35,7 @@ class Beginning:
 
     program: Workload
     progress: Progress
-    targets: Sequence[Target]
-    search: Search
-    command: Sequence[str]
-    record: Record
+    candidates: Candidates
     budget: Budget
     watcher: Watcher
     doubts: Doubts
@@ -68,7 +62,7 @@ class Beginning:
             beginning = FIRST_UNITS if self.is_first else AGAIN_UNITS
             if first and (units > beginning or time.monotonic() > first + 1):
                 if self.is_first:
-                    budget.begin()
+                    budget.first_unit()
                 return True
             what = "waiting for the first units of work"
             if program.meter:
@@ -88,13 +82,13 @@ class Beginning:
         Imports may also call what is counted as a unit. After some time, the answer is
         yes in any case.
         """
-        if not self.search.found or not self.is_first:
+        if not self.candidates.search.found or not self.is_first:
             return True
         called = sum(n > 0 for n in self.program.calls().values())
-        return 2 * called >= len(self.targets) or self._is_late()
+        return 2 * called >= len(self.candidates.targets) or self._is_late()
 
     def _is_late(self) -> bool:
-        return self.budget.spent_s > DOUBT_S + LATE * self.search.to_first_s
+        return self.budget.spent_s > DOUBT_S + LATE * self.candidates.search.to_first_s
 
     def _choose_point(self) -> bool:
         points = {name: n for name, n in self.program.points().items() if n}
@@ -102,7 +96,7 @@ class Beginning:
             return False
         name = "default" if "default" in points else max(points, key=lambda p: points[p])
         self.program.count(name)
-        self.record.header["unit"] = f"progress point {name!r}"
+        self.candidates.record.header["unit"] = f"progress point {name!r}"
         return True
 
     def _why_late(self) -> str:
@@ -129,5 +123,5 @@ class Beginning:
             rates = ", ".join(f"{name} ({n / seconds:.0f} calls/s)" for name, n in calls)
             text += f"; called most: {rates}"
         elif not program.processes:
-            text = why_nobody_reported(self.command)
+            text = why_nobody_reported(self.candidates.command)
         return text

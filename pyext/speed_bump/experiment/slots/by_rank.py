@@ -18,7 +18,7 @@ def count_by_rank(
     works: Collection[str],
     watcher: Watcher,
 ) -> int:
-    """Count units by rank if there are several ranks; returns their number.
+    """Count units by rank if there are several ranks; returns how many work, at least 1.
 
     Args:
         reported: the ranks a while ago
@@ -35,12 +35,12 @@ def count_by_rank(
         run.by_rank = False
     if not run.by_rank:
         return 1
-    told = cluster.told(cluster.who(at_work))
     # The kernel has one slot number, not one for each rank.
     kinds = set(map(program.is_native, works))
     if kinds == {True}:
         run.by_rank = False
         if run.number == 1:
+            told = cluster.told(cluster.who(at_work))
             watcher.event(
                 f"{told}; native functions are delayed in all of them at the same time, "
                 "and their units counted together"
@@ -53,5 +53,7 @@ def count_by_rank(
             "processes at the same time"
         )
     if run.number == 1:
+        told = cluster.told(cluster.who(at_work))
         watcher.event(f"{told}; each counts its own units")
-    return len(at_work)
+    # Of a later run none may have reported since.
+    return max(len(at_work), 1)

@@ -26,7 +26,7 @@ FEWER = 0.75
 MAX_NAMED = 3
 
 
-@dataclass
+@dataclass(frozen=True)
 class Search:
     """How the targets and the unit of work were found. By default they were named.
 
@@ -68,7 +68,10 @@ class Candidates:
     _asking: threading.Thread | None = None
 
     def begin(self, calls: Mapping[str, int], unit_ns: float) -> None:
-        """A run begins its work, in units of this length; these calls came before it."""
+        """A run begins its work, in units of this length; these calls came before it.
+
+        This comes before all else.
+        """
         self._before, self._unit_ns = calls, unit_ns
 
     def works(self, calls: Mapping[str, int]) -> list[str]:
@@ -157,8 +160,8 @@ class Candidates:
             self._asking = threading.Thread(target=say, daemon=True)
             self._asking.start()
 
-    def end(self) -> None:
-        """The run has ended: nothing asks its interpreter any more."""
+    def join(self) -> None:
+        """Wait until nothing asks the program's interpreter any more."""
         if self._asking:
             self._asking.join()
             self._asking = None

@@ -15,7 +15,7 @@ from speed_bump.experiment.slots.budget import Budget
 from speed_bump.experiment.slots.candidates import Candidates
 from speed_bump.experiment.slots.ledger import Ledger
 from speed_bump.experiment.slots.measure import Run
-from speed_bump.experiment.slots.pace import Timing
+from speed_bump.experiment.slots.of_time import SlotsOfTime
 from speed_bump.experiment.watcher import Watcher
 
 # The minimal length of a slot: ending it costs a microsecond, and slots are read from
@@ -42,7 +42,7 @@ class Census:
     """Observes one run.
 
     Args:
-        unit_ns: how long a unit of work takes, of each rank of a job
+        unit_ns: how long a unit of work takes, of each rank of a job (of the first run)
         began: when the run began to work, s of the monotonic clock
         ended: whether the run, or the experiment, is over
     """
@@ -54,7 +54,7 @@ class Census:
     watcher: Watcher
     ledger: Ledger
     candidates: Candidates
-    timing: Timing
+    of_time: SlotsOfTime
     ended: Callable[[], bool]
     _last: float = 0.0
 
@@ -62,7 +62,7 @@ class Census:
         self._is_first = self.run.number == 1
 
     def first(self) -> bool:
-        """Observe calls and where time is spent; False: the program has ended."""
+        """Observe calls and where time is spent; False: there is no more to measure."""
         run, record = self.run, self.ledger.record
         slot_units = self._slot_units() if self._is_first else record.slot_units
         run.set_slot_units(slot_units)
@@ -88,7 +88,7 @@ class Census:
             run.rest(0, slots, is_enough)
         return not self.ended()
 
-    def again(self) -> None:
+    def again_if_due(self) -> None:
         """Observe once more, now and then, during the experiment."""
         # A short run has no time for more samples.
         last = max(self._last, self.began + LATER_AFTER_S)
@@ -133,7 +133,7 @@ class Census:
             run.set_slot_units(units)
             run.forget()
         if run.slot_ns:
-            return self.timing.lengthen(run, units)
+            return self.of_time.lengthen(run, units)
         if run.by_rank or run.program.durations is not None:
             return units
         return self._of_bursts(units)

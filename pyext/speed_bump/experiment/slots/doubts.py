@@ -11,9 +11,8 @@ from speed_bump.duration import human
 from speed_bump.experiment.account import account
 from speed_bump.experiment.program.workload import Workload
 from speed_bump.experiment.record import Record
+from speed_bump.experiment.slots.budget import FEWEST_SLOTS
 
-# Fewer slots, in all, give no result.
-MIN_SLOTS = 27
 # A warning is given if the program had less than this share of the CPU time that it
 # wanted.
 DOUBTFUL_SHARE = 0.6
@@ -42,8 +41,8 @@ class Doubts:
             self._said.add(key)
             self._event(f"warning: {text}")
 
-    def share(self, share: float) -> None:
-        """The program gets too little of the CPU time that it needs."""
+    def about_share(self, share: float) -> None:
+        """Warn if the program gets too little of the CPU time that it needs."""
         if share < DOUBTFUL_SHARE:
             self.say(
                 "share",
@@ -52,9 +51,9 @@ class Doubts:
                 "longer",
             )
 
-    def units(self, unit_ns: float, budget_s: float) -> None:
-        """There is time for too few units of work for any answer."""
-        fit, need = budget_s * 1e9 / unit_ns, 2 * MIN_SLOTS
+    def about_units(self, unit_ns: float, budget_s: float) -> None:
+        """Warn if there is time for too few units of work for any answer."""
+        fit, need = budget_s * 1e9 / unit_ns, 2 * FEWEST_SLOTS
         if fit < need:
             self.say(
                 "few",
@@ -64,8 +63,8 @@ class Doubts:
                 "with --progress",
             )
 
-    def functions(self, record: Record) -> None:
-        """The functions take too little of the time for anything to depend on them."""
+    def about_functions(self, record: Record) -> None:
+        """Warn if all functions together take nearly nothing of the time."""
         native = [name for name in record.functions if name.startswith("/")]
         # Where perf events are refused none is seen.
         if native and not any(name in record.self_times for name in native):

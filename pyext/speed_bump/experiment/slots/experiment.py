@@ -18,14 +18,14 @@ from speed_bump.experiment.program.runner import Runner
 from speed_bump.experiment.program.workload import Workload
 from speed_bump.experiment.record import Block, Record
 from speed_bump.experiment.slots.beginning import Beginning
-from speed_bump.experiment.slots.budget import Budget
+from speed_bump.experiment.slots.budget import PAUSE_S, Budget
 from speed_bump.experiment.slots.by_rank import count_by_rank
 from speed_bump.experiment.slots.candidates import Candidates, Search
 from speed_bump.experiment.slots.census import Census
 from speed_bump.experiment.slots.doubts import Doubts, Vigil
 from speed_bump.experiment.slots.ledger import Ledger
 from speed_bump.experiment.slots.measure import Run
-from speed_bump.experiment.slots.pace import Timing, check_meter
+from speed_bump.experiment.slots.of_time import SlotsOfTime, check_meter
 from speed_bump.experiment.watcher import Watcher
 
 # A program with fewer units than this, in slots, or with fewer measured slots per run, is
@@ -35,7 +35,6 @@ MIN_RUN_SLOTS, MIN_MADE_SLOTS = 24, 8
 MIN_KNOWN_SLOTS = 3
 # How long the duration of a unit of work is measured, and that of requests.
 UNIT_LOOK_NS, UNIT_LOOK_LONG_NS = 300_000_000, 1_500_000_000
-PAUSE_S = 0.05
 
 
 class Stages(Protocol):
@@ -63,10 +62,11 @@ class Experiment:
     """An experiment by slots. What is known is in ``record`` whatever happens.
 
     Args:
-        stages: made when the candidates are known
+        stages: decides on the blocks
         changed: called when the record has grown
         search: how the targets and the unit were found; by default they were named
-        doubts: those that were said already
+        doubts: what was doubted already; by default nothing
+        unit_ns: how long a unit of work takes, since that is known
     """
 
     runner: Runner
@@ -97,7 +97,7 @@ class Experiment:
         budget = Budget(self.options.budget_s)
         doubts = self.doubts or Doubts(self.watcher.event)
         self._budget, self._doubts = budget, doubts
-        self._timing = Timing(budget, self.watcher, doubts)
+        self._of_time = SlotsOfTime(budget, self.watcher, doubts)
         self._candidates = Candidates(
             self.targets, self.search, self.runner.command, self.record, self.watcher
         )
@@ -117,7 +117,7 @@ class Experiment:
             PythonStarted: the program is not without Python
             LaunchError, NativeError: from starting the program
         """
-        self._budget.start(self.search.patience_s)
+        self._budget.wait_for_work(self.search.patience_s)
         try:
             while not self._is_over() and not self.failed and not self.too_short:
                 self._one_run()
@@ -156,12 +156,12 @@ class Experiment:
                     self._ledger.update()
                     check_meter(program)
             finally:
-                self._ledger.end()
+                self._ledger.leave()
                 self._processes = max(self._processes, program.processes)
                 self._lost = max(self._lost, program.lost)
                 if program.durations is not None:
                     self._requests_lost += program.durations.lost - self._lost_before
-                self._candidates.end()
+                self._candidates.join()
             if program.is_running():
                 self._leave(program)
             else:
@@ -185,16 +185,13 @@ class Experiment:
             self._check_python()
 
         return Beginning(
-            program,
-            self.progress,
-            self.targets,
-            self.search,
-            self.runner.command,
-            self.record,
-            self._budget,
-            self.watcher,
-            self._doubts,
-            check,
+            program=program,
+            progress=self.progress,
+            candidates=self._candidates,
+            budget=self._budget,
+            watcher=self.watcher,
+            doubts=self._doubts,
+            check=check,
             is_first=not self._ledger.runs,
         )
 
@@ -214,7 +211,7 @@ class Experiment:
         program.wait()
 
     def _take_end(self, program: Workload) -> None:
-        """The program has ended by itself: whether it can be run once more."""
+        """The program has ended by itself: it is run once more, or that is a failure."""
         ended = program.wait()
         self.interrupted = self.interrupted or ended.interrupted
         if ended.status and not ended.interrupted:
@@ -258,7 +255,7 @@ class Experiment:
             run.poll()
             self._lost_before = program.durations.lost
         if program.meter:
-            unit_ns = self._timing.choose(program, run)
+            unit_ns = self._of_time.choose(program, run)
         else:
             unit_ns = self.unit_ns or self._unit_ns(program)
         if math.isnan(unit_ns):
@@ -269,27 +266,27 @@ class Experiment:
         first = self._ledger.runs[0] if self._ledger.runs else None
         unit_ns *= count_by_rank(run, reported, first, works, self.watcher)
         if not program.meter:
-            self._doubts.units(unit_ns, self.options.budget_s)
-        self._ledger.begin(run)
+            self._doubts.about_units(unit_ns, self.options.budget_s)
+        self._ledger.measure(run)
         self._candidates.rule(run)
         ended = self._ended(program)
         census = Census(
-            run,
-            unit_ns,
-            began,
-            self._budget,
-            self.watcher,
-            self._ledger,
-            self._candidates,
-            self._timing,
-            ended,
+            run=run,
+            unit_ns=unit_ns,
+            began=began,
+            budget=self._budget,
+            watcher=self.watcher,
+            ledger=self._ledger,
+            candidates=self._candidates,
+            of_time=self._of_time,
+            ended=ended,
         )
         if not census.first():
             return
         if run.number == 1:
             self._candidates.say_uncalled(program)
         while not self._is_over() and program.is_running():
-            census.again()
+            census.again_if_due()
             if run.number > 1:
                 # A short run has no later opportunity to notice calls.
                 self._candidates.rule(run)
@@ -298,7 +295,7 @@ class Experiment:
                 return
             self.record.blocks.append(block)
             run.make(block, len(self.record.blocks) - 1, ended)
-            self._timing.watch(program)
+            self._of_time.watch(program)
             self._ledger.look_at_machine(program)
 
     def _unit_ns(self, program: Workload) -> float:
@@ -321,7 +318,7 @@ class Experiment:
             if vigil.is_due():
                 self._check_python()
                 self._ledger.look_at_machine(program)
-                self._doubts.share(self.record.machine.share)
+                self._doubts.about_share(self.record.machine.share)
                 vigil.look()
             # Slots of time no longer end if the metric is given up.
             is_refused = bool(program.meter and program.meter.refused)
@@ -332,8 +329,8 @@ class Experiment:
     def _next_block(self) -> Block | None:
         """The next block to be measured; None: everything is decided."""
         self._ledger.update()
-        self._doubts.share(self.record.machine.share)
-        self._doubts.functions(self.record)
+        self._doubts.about_share(self.record.machine.share)
+        self._doubts.about_functions(self.record)
         self.watcher.known(self.record, self._budget.left_s)
         block = self.stages.next_block(self.record)
         self.decided = block is None

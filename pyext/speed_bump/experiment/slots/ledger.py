@@ -29,7 +29,10 @@ MAX_REQUESTS = 4_000_000
 
 @dataclass
 class Ledger:
-    """Keeps the runs, and makes the record of them.
+    """Keeps the runs, and takes what they have counted into the record.
+
+    What is known beside that, others write there: which functions are measured
+    (``Candidates``), how many units a slot has (``Census``), and the blocks.
 
     Args:
         has_requests: durations are recorded, of what ``--latency`` names
@@ -51,13 +54,13 @@ class Ledger:
     _looks: dict[int, Looks] = field(default_factory=dict)
     _away: dict[int, dict[str, float]] = field(default_factory=dict)
 
-    def begin(self, run: Run) -> None:
-        """A run is measured from now on."""
+    def measure(self, run: Run) -> None:
+        """This run is measured from now on."""
         self.runs.append(run)
         self._live = run
 
-    def end(self) -> None:
-        """The program of the last run is gone."""
+    def leave(self) -> None:
+        """The last run is not measured any more."""
         self._live = None
 
     def sampled(self, found: Samples) -> None:

@@ -12,8 +12,8 @@ from speed_bump.experiment.errors import RankError
 from speed_bump.experiment.program.meter import CHANGES, Pace, slot_of
 from speed_bump.experiment.program.metric import MetricError
 from speed_bump.experiment.program.workload import Workload
-from speed_bump.experiment.slots.budget import Budget
-from speed_bump.experiment.slots.doubts import MIN_SLOTS, Doubts
+from speed_bump.experiment.slots.budget import FEWEST_SLOTS, PAUSE_S, Budget
+from speed_bump.experiment.slots.doubts import Doubts
 from speed_bump.experiment.slots.measure import Run
 from speed_bump.experiment.watcher import Watcher
 
@@ -22,7 +22,6 @@ LOOK_METRIC_S, LOOK_METRIC_PART = 1.0, 0.15
 # If nothing was counted in a larger part of the slots of time, slots are made longer by
 # this factor.
 MAX_IDLE_PART, LENGTHENED = 0.1, 4
-PAUSE_S = 0.05
 
 
 def check_meter(program: Workload) -> None:
@@ -36,8 +35,8 @@ def check_meter(program: Workload) -> None:
 
 
 @dataclass
-class Timing:
-    """Chooses the length of slots of time, in the first run for all."""
+class SlotsOfTime:
+    """Chooses their length, in the first run for all."""
 
     budget: Budget
     watcher: Watcher
@@ -113,7 +112,7 @@ class Timing:
             return units
         meter = run.program.meter
         assert meter
-        least_s = LENGTHENED * run.slot_ns * MIN_SLOTS / 1e9
+        least_s = LENGTHENED * run.slot_ns * FEWEST_SLOTS / 1e9
         if least_s > self.budget.seconds:
             raise RankError(
                 f"{meter.series} counted nothing in {idle:.0%} of slots of "
