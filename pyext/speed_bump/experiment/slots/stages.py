@@ -158,8 +158,6 @@ class Stages:
     def __init__(self, options: Options, seed: int) -> None:
         self.options = options
         self.seed = seed
-        # For people: what is being done.
-        self.stage = "census"
         self._queue: deque[Block] = deque()
         self._since_rest = 0
         # What delays do to the unit of the thread that had them.
@@ -204,14 +202,7 @@ class Stages:
         most = math.ceil(state.left_slots)
         if len(block) > most and not block.stretches:
             block = _cut(block, most)
-        if len(block) == 0:
-            return None
         return block
-
-    @property
-    def dose(self) -> float:
-        """The current dose of single functions, in parts of the undelayed slot."""
-        return self._dose
 
     # What is known
 
@@ -337,8 +328,6 @@ class Stages:
         self, state: _State, chances: list[float], mean_dose: float
     ) -> list[float]:
         """Chances that keep the slowdown, for arms with these costs while on."""
-        if not chances:
-            return chances
         cost = mean_dose * BUSY_SHARE
         if cost <= 0:
             return chances
@@ -451,7 +440,6 @@ class Stages:
     # Few slots
 
     def _few_slots(self, record: Record, state: _State, functions: list[str]) -> None:
-        self.stage = "few"
         draw = self._draw(record)
         names = functions[: MAX_ARMS - 1]
         count = len(names)
@@ -469,7 +457,6 @@ class Stages:
             arms = (SHAM, *(self._arm((name,), (turn_dose,), state) for name in names))
             masks = taken_in_turn(draw, len(arms))
             chance, alone, dose = 1 / len(masks), True, turn_dose
-        self._dose = dose
         levels = np.zeros(len(masks), np.uint8)
         self._queue.append(
             Block("few", arms, masks, levels, (chance,) * len(arms), (1,), alone, (dose,))
@@ -479,7 +466,6 @@ class Stages:
 
     def _screened(self, record: Record, state: _State, often: list[str]) -> bool:
         """Whether screening is over; otherwise the queue has a block."""
-        self.stage = "groups"
         if not self._groups:
             draw = self._draw(record, 1000)
             order = [often[k] for k in draw.permutation(len(often))]
@@ -528,13 +514,9 @@ class Stages:
             if effect is None or effect.delayed < 2 * MIN_HOLDS:
                 return False
             size = len(group)
-            if self._effects_half(effect) * size > THRESHOLD / 2:
+            if effect.interval.half * size > THRESHOLD / 2:
                 return False
         return True
-
-    @staticmethod
-    def _effects_half(effect: Effect) -> float:
-        return effect.interval.half
 
     def _next_round(self, record: Record, state: _State) -> bool:
         """Split the groups that may matter; False: single functions remain."""
@@ -570,7 +552,6 @@ class Stages:
     # One at a time
 
     def _single_stage(self, record: Record, state: _State) -> None:
-        self.stage = "single"
         names = list(self._singles or [])
         fresh = self._look(record, state) if state.slots >= MIN_SLOTS else False
         found = self._effects
@@ -858,7 +839,6 @@ class Stages:
             self._turn = not self._turn or not self._are_open(found, names)
             between = between if self._turn else {}
         if between:
-            self.stage = "levels"
             dose = max(between.values())
             some = [name for name, largest in between.items() if largest > 0.9 * dose]
             doses = (float(f"{dose:.6g}"), float(f"{dose / 3:.6g}"))
@@ -906,7 +886,6 @@ class Stages:
             longer = count + total * step
             if step < MIN_PEDESTAL_STEP or longer > 0.95 * state.left_slots:
                 return False
-            self.stage = "pedestal"
             self._pedestals.add(name)
             doses = tuple(step * (k + 1) for k in range(PEDESTAL_STEPS))
             masks, levels, parts = pedestal(
@@ -953,7 +932,6 @@ class Stages:
         longer = count * (1 + TIES_CHANCE * len(tied) * dose)
         if dose < DOSES[1] or longer > state.left_slots:
             return False
-        self.stage = "ties"
         self._ties += count
         dose = float(f"{dose:.2g}")
         arms = tuple(self._arm((name,), (dose,), state) for name in tied)
