@@ -20,7 +20,6 @@ import numpy as np
 from speed_bump.experiment.fit.bill import ALARM_LOOKING, Bill, bills
 from speed_bump.experiment.fit.columns import (
     SINGLE,
-    base_time,
     table,
 )
 from speed_bump.experiment.fit.contention import contention, of_groups
@@ -30,6 +29,7 @@ from speed_bump.experiment.fit.interval import INCONCLUSIVE, THRESHOLD
 from speed_bump.experiment.fit.number import TOLD, is_certain, is_jump, tells
 from speed_bump.experiment.fit.verdict import verdict
 from speed_bump.experiment.record import MAX_ARMS, Arm, Block, Delay, Record
+from speed_bump.experiment.slots.now import Clock, Now
 from speed_bump.experiment.slots.plan import (
     HOLDS,
     MAX_DELAY_NS,
@@ -62,8 +62,6 @@ GROUP_DONE = 0.3
 MAX_LAST = 40
 # If there are fewer slots in all the available time, columns are balanced.
 FEW = 64
-# A function that is called in a smaller part of the slots is drawn separately.
-RARE = 0.25
 MAX_RARE = 8
 RARE_DOSE = 1.0
 # The sham is on less often than an arm by this factor.
@@ -129,24 +127,6 @@ class Options:
         return share / (1 - share)
 
 
-@dataclass
-class _State:
-    """Properties of the program according to the newest record."""
-
-    slot_ns: float
-    calls: dict[str, float]
-    part: dict[str, float]
-    elapsed_s: float
-    left_s: float
-    given: float
-    slots: int
-    seen: int
-
-    @property
-    def left_slots(self) -> float:
-        return self.left_s * 1e9 / max(self.slot_ns, 1.0)
-
-
 class Stages:
     """An experiment's decisions, block by block.
 
@@ -158,6 +138,7 @@ class Stages:
     def __init__(self, options: Options, seed: int) -> None:
         self.options = options
         self.seed = seed
+        self._clock = Clock(options.budget_s)
         self._queue: deque[Block] = deque()
         self._since_rest = 0
         # What delays do to the unit of the thread that had them.
@@ -165,10 +146,6 @@ class Stages:
         self._threads = 1.0
         self._looked_at = 0
         self._looked_s = 0.0
-        # The record may forget its oldest slots.
-        self._begin_ns: float | None = None
-        self._last_ns = -math.inf
-        self._seen = 0
         self._asked: set[str] = set()
         self._dose = self._first = 0.0
         self._alarms = 0
@@ -191,71 +168,37 @@ class Stages:
 
     def next_block(self, record: Record) -> Block | None:
         """The next block; None: everything is decided, or the time is up."""
-        state = self._now(record)
-        if state is None or state.left_s <= 0:
+        now = self._clock.now(record)
+        if now is None or now.left_s <= 0:
             return None
         if not self._queue:
-            self._decide(record, state)
+            self._decide(record, now)
         if not self._queue:
             return None
         block = self._queue.popleft()
-        most = math.ceil(state.left_slots)
+        most = math.ceil(now.left_slots)
         if len(block) > most and not block.stretches:
             block = _cut(block, most)
         return block
 
     # What is known
 
-    def _now(self, record: Record) -> _State | None:
-        slots = record.slots
-        base = base_time(record)
-        if len(slots) < 3 or base <= 0:
-            return None
-        if self._begin_ns is None:
-            first = float(slots.time_ns[0])
-            first = first if math.isfinite(first) and slots.good[0] else base
-            self._begin_ns = float(slots.end_ns[0]) - first
-        elapsed = (float(slots.end_ns[-1]) - self._begin_ns) / 1e9
-        self._seen += int((slots.end_ns > self._last_ns).sum())
-        self._last_ns = float(slots.end_ns[-1])
-        recent = slots.calls[-4000:][slots.good[-4000:]]
-        if not len(recent):
-            recent = slots.calls[-4000:]
-        mean = np.nan_to_num(recent).mean(0)
-        part = (np.nan_to_num(recent) > 0).mean(0)
-        return _State(
-            base,
-            dict(zip(record.functions, (float(v) for v in mean), strict=True)),
-            dict(zip(record.functions, (float(v) for v in part), strict=True)),
-            elapsed,
-            self.options.budget_s - elapsed,
-            float(np.nansum(slots.delivered_ns)) / base,
-            len(slots),
-            self._seen,
-        )
-
     def _draw(self, record: Record, more: int = 0) -> np.random.Generator:
         """The random generator of the next block."""
         index = len(record.blocks) + len(self._queue) + more
         return np.random.default_rng((self.seed, index))
 
-    def _often(self, record: Record, state: _State) -> list[str]:
-        return [f for f in record.functions if state.part[f] >= RARE]
-
-    def _seldom(self, record: Record, state: _State) -> list[str]:
-        return [f for f in record.functions if 0 < state.part[f] < RARE]
-
-    def _look(self, record: Record, state: _State) -> bool:
+    def _look(self, record: Record, now: Now) -> bool:
         """Fit again if there is enough new data, but not too often.
 
         The duration of a fit is computed, not measured, so that a seed gives the same
         result.
         """
-        slots = state.seen
+        slots = now.seen
         width = 2 * min(len(record.functions), MAX_SINGLE + MAX_LAST) + 10
-        takes = LOOK_NS * state.slots * width * (0.15 * width + 400) / 1e9
+        takes = LOOK_NS * now.slots * width * (0.15 * width + 400) / 1e9
         due = slots >= max(LOOK_GROWTH * self._looked_at, self._looked_at + 40)
-        due = due and state.elapsed_s - self._looked_s >= takes / LOOK_SHARE
+        due = due and now.elapsed_s - self._looked_s >= takes / LOOK_SHARE
         if self._effects is not None and not due:
             return False
         data = table(record, SINGLE)
@@ -264,58 +207,58 @@ class Stages:
         self._threads = record.side_by_side
         self._effects = found and found.of_thread(record.side_by_side)
         self._is_refused = bool(how and how.refusal)
-        self._looked_s = state.elapsed_s
+        self._looked_s = now.elapsed_s
         self._looked_at = slots
         return True
 
     # Decisions
 
-    def _decide(self, record: Record, state: _State) -> None:
+    def _decide(self, record: Record, now: Now) -> None:
         """Fill the queue; if it stays empty, the experiment is done."""
-        functions = [f for f in record.functions if state.calls[f] > 0]
+        functions = now.called
         if not functions:
             # Calls may still come.
-            self._queue.append(rest(self._block_slots(state)))
+            self._queue.append(rest(self._block_slots(now)))
             return
         if self._few is None:
-            self._few = state.slots + state.left_slots < FEW
+            self._few = now.slots + now.left_slots < FEW
             self._first = self._first_dose(len(functions))
             self._dose = self._first
         if self._few:
-            self._few_slots(record, state, functions)
+            self._few_slots(record, now, functions)
             return
         if self._singles is None:
-            often = self._often(record, state)
-            if len(often) > MAX_SINGLE and not self._screened(record, state, often):
+            often = now.often
+            if len(often) > MAX_SINGLE and not self._screened(record, now, often):
                 return
             if self._singles is None:
                 self._singles = often
             self._asked = set(often)
         # More may come while it runs.
-        for name in self._often(record, state):
+        for name in now.often:
             if name not in self._asked and len(self._singles) < MAX_LAST:
                 self._singles.append(name)
                 self._asked.add(name)
-        self._single_stage(record, state)
+        self._single_stage(record, now)
 
     def _first_dose(self, functions: int) -> float:
         """The largest dose that keeps the slowdown, with some arms on in the blocks."""
         on = functions * chance_of_one(functions) * BUSY_SHARE
         return float(f"{min(DOSES[-1], max(DOSES[0], 0.9 * self.options.cap / on)):.2g}")
 
-    def _block_slots(self, state: _State) -> int:
-        by_time = BLOCK_S * 1e9 / state.slot_ns
-        return int(min(max(BLOCK, by_time), MAX_BLOCK, math.ceil(state.left_slots)))
+    def _block_slots(self, now: Now) -> int:
+        by_time = BLOCK_S * 1e9 / now.slot_ns
+        return int(min(max(BLOCK, by_time), MAX_BLOCK, math.ceil(now.left_slots)))
 
-    def _rest_slots(self, state: _State) -> int:
-        return max(REST, self._block_slots(state) * BLOCKS_A_REST // 3)
+    def _rest_slots(self, now: Now) -> int:
+        return max(REST, self._block_slots(now) * BLOCKS_A_REST // 3)
 
-    def _push(self, block: Block, state: _State) -> None:
+    def _push(self, block: Block, now: Now) -> None:
         """Append the blocks, with a rest after every second one."""
         self._queue.append(block)
         self._since_rest += 1
         if self._since_rest >= BLOCKS_A_REST:
-            self._queue.append(rest(self._rest_slots(state)))
+            self._queue.append(rest(self._rest_slots(now)))
             self._since_rest = 0
 
     @staticmethod
@@ -324,9 +267,7 @@ class Stages:
         each = chance_of_one(max(arms - 1, 1))
         return [SHAM_SHARE * each, *[each] * (arms - 1)]
 
-    def _thinned(
-        self, state: _State, chances: list[float], mean_dose: float
-    ) -> list[float]:
+    def _thinned(self, now: Now, chances: list[float], mean_dose: float) -> list[float]:
         """Chances that keep the slowdown, for arms with these costs while on."""
         cost = mean_dose * BUSY_SHARE
         if cost <= 0:
@@ -342,12 +283,12 @@ class Stages:
         chances: list[float],
         holds: tuple[int, ...],
         levels: int,
-        state: _State,
+        now: Now,
     ) -> tuple[Masks, Levels, list[float]]:
         """Blocks with one arm at a time, within the slowdown of the whole run."""
-        room = 0.97 * self.options.cap * (state.slots + count) - state.given
+        room = now.room(0.97 * self.options.cap, count)
         costs = np.array(
-            [[self._dose_of(arm, state, k) for k in range(levels)] for arm in arms]
+            [[self._dose_of(arm, now, k) for k in range(levels)] for arm in arms]
             + [[0.0] * levels]
         )
         for _ in range(10):
@@ -367,9 +308,7 @@ class Stages:
         except KeyError:
             return None
 
-    def _arm(
-        self, names: tuple[str, ...], doses: tuple[float, ...], state: _State
-    ) -> Arm:
+    def _arm(self, names: tuple[str, ...], doses: tuple[float, ...], now: Now) -> Arm:
         """Arms of the functions, with the delays of each for these doses."""
         rows = []
         for name in names:
@@ -386,8 +325,8 @@ class Stages:
                 delays = tuple(
                     delay_for(
                         dose,
-                        state.slot_ns,
-                        state.calls[name],
+                        now.slot_ns,
+                        now.calls[name],
                         self._least_ns(name),
                     )
                     for dose in doses
@@ -406,40 +345,40 @@ class Stages:
             return Delay(int(min(wanted, MAX_DELAY_NS)))
         return Delay(least, max(round(least / max(wanted, 1e-9)), 1))
 
-    def _dose_of(self, arm: Arm, state: _State, level: int = 0) -> float:
+    def _dose_of(self, arm: Arm, now: Now, level: int = 0) -> float:
         """The actual cost of an arm per slot while it is on."""
         total = 0.0
         for name, delays in zip(arm.functions, arm.delays, strict=True):
             delay = delays[min(level, len(delays) - 1)]
-            total += delay.delay_ns / delay.every * state.calls[name] / state.slot_ns
+            total += delay.delay_ns / delay.every * now.calls[name] / now.slot_ns
         return total
 
-    def _rare_arms(self, record: Record, state: _State, room: int) -> list[Arm]:
+    def _rare_arms(self, record: Record, now: Now, room: int) -> list[Arm]:
         """A block with separate coins for functions that are called seldom, in turns."""
-        seldom = self._seldom(record, state)
+        seldom = now.seldom
         count = min(len(seldom), MAX_RARE, room)
         if count <= 0:
             return []
         some = [seldom[(self._rare_from + k) % len(seldom)] for k in range(count)]
         self._rare_from += count
-        rate = sum(state.calls[name] for name in some)
+        rate = sum(now.calls[name] for name in some)
         dose = min(RARE_DOSE, 0.3 * self.options.cap / max(0.5 * rate, 1e-9))
         if self._alarms:
             dose /= 3
         arms = []
         for name in some:
-            each = max(state.calls[name] / max(state.part[name], 1e-9), 1.0)
+            each = max(now.calls[name] / max(now.part[name], 1e-9), 1.0)
             given = self._given(name)
             if given is not None:
                 delay = Delay(max(int(given), 1))
             else:
-                delay = delay_for(dose, state.slot_ns, each, self._least_ns(name))
+                delay = delay_for(dose, now.slot_ns, each, self._least_ns(name))
             arms.append(Arm((name,), ((delay,),)))
         return arms
 
     # Few slots
 
-    def _few_slots(self, record: Record, state: _State, functions: list[str]) -> None:
+    def _few_slots(self, record: Record, now: Now, functions: list[str]) -> None:
         draw = self._draw(record)
         names = functions[: MAX_ARMS - 1]
         count = len(names)
@@ -450,11 +389,11 @@ class Stages:
         all_dose = min(DOSES[-1], cap / (0.5 * count))
         turn = math.sqrt(1 / one + 1 / nothing) / turn_dose
         if 2 / all_dose <= turn:
-            arms = (SHAM, *(self._arm((name,), (all_dose,), state) for name in names))
+            arms = (SHAM, *(self._arm((name,), (all_dose,), now) for name in names))
             masks = balanced(draw, len(arms))
             chance, alone, dose = 0.5, False, all_dose
         else:
-            arms = (SHAM, *(self._arm((name,), (turn_dose,), state) for name in names))
+            arms = (SHAM, *(self._arm((name,), (turn_dose,), now) for name in names))
             masks = taken_in_turn(draw, len(arms))
             chance, alone, dose = 1 / len(masks), True, turn_dose
         levels = np.zeros(len(masks), np.uint8)
@@ -464,34 +403,34 @@ class Stages:
 
     # Groups
 
-    def _screened(self, record: Record, state: _State, often: list[str]) -> bool:
+    def _screened(self, record: Record, now: Now, often: list[str]) -> bool:
         """Whether screening is over; otherwise the queue has a block."""
         if not self._groups:
             draw = self._draw(record, 1000)
             order = [often[k] for k in draw.permutation(len(often))]
             self._split(order, GROUP_COUNT)
-            self._round_until = state.elapsed_s + ROUNDS[0][1] * state.left_s
-            self._whole = state.left_s
+            self._round_until = now.elapsed_s + ROUNDS[0][1] * now.left_s
+            self._whole = now.left_s
         elif (
-            state.elapsed_s >= self._round_until or self._round_clear(record, state)
-        ) and not self._next_round(record, state):
+            now.elapsed_s >= self._round_until or self._round_clear(record, now)
+        ) and not self._next_round(record, now):
             return True
         dose = ROUNDS[self._round][0]
-        arms = [SHAM, *(self._arm(group, (dose,), state) for group in self._groups)]
-        count = self._block_slots(state)
+        arms = [SHAM, *(self._arm(group, (dose,), now) for group in self._groups)]
+        count = self._block_slots(now)
         chances = self._chances(len(arms))
         cost = sum(
-            c * self._dose_of(arm, state) for c, arm in zip(chances, arms, strict=True)
+            c * self._dose_of(arm, now) for c, arm in zip(chances, arms, strict=True)
         )
-        chances = self._thinned(state, chances, cost)
+        chances = self._thinned(now, chances, cost)
         masks, levels, chances = self._drawn(
-            self._draw(record), count, arms, chances, HOLDS, 1, state
+            self._draw(record), count, arms, chances, HOLDS, 1, now
         )
         self._push(
             Block(
                 "groups", tuple(arms), masks, levels, tuple(chances), HOLDS, True, (dose,)
             ),
-            state,
+            now,
         )
         return False
 
@@ -503,11 +442,11 @@ class Stages:
         found = of_groups(record)
         return {e.column.functions: e for e in found.effects if e.known} if found else {}
 
-    def _round_clear(self, record: Record, state: _State) -> bool:
+    def _round_clear(self, record: Record, now: Now) -> bool:
         """Whether every group is either finished or certain to continue."""
-        if state.seen < max(1.3 * self._looked_at, self._looked_at + 200):
+        if now.seen < max(1.3 * self._looked_at, self._looked_at + 200):
             return False
-        self._looked_at = state.seen
+        self._looked_at = now.seen
         known = self._group_effects(record)
         for group in self._groups:
             effect = known.get(group)
@@ -518,7 +457,7 @@ class Stages:
                 return False
         return True
 
-    def _next_round(self, record: Record, state: _State) -> bool:
+    def _next_round(self, record: Record, now: Now) -> bool:
         """Split the groups that may matter; False: single functions remain."""
         known = self._group_effects(record)
         most, pieces = ROUNDS[self._round][2:]
@@ -536,7 +475,7 @@ class Stages:
         chosen = [group for _, group in go[:most]]
         self._round += 1
         last = self._round >= len(ROUNDS)
-        self._looked_at = state.seen
+        self._looked_at = now.seen
         if not last:
             smaller: list[tuple[str, ...]] = []
             for group in chosen:
@@ -544,48 +483,48 @@ class Stages:
                 smaller += [tuple(group[k] for k in part) for part in parts if len(part)]
             if smaller and max(len(group) for group in smaller) > 1:
                 self._groups = smaller[:MAX_LAST]
-                self._round_until = state.elapsed_s + ROUNDS[self._round][1] * self._whole
+                self._round_until = now.elapsed_s + ROUNDS[self._round][1] * self._whole
                 return True
         self._singles = [name for group in chosen for name in group][:MAX_LAST]
         return False
 
     # One at a time
 
-    def _single_stage(self, record: Record, state: _State) -> None:
+    def _single_stage(self, record: Record, now: Now) -> None:
         names = list(self._singles or [])
-        fresh = self._look(record, state) if state.slots >= MIN_SLOTS else False
+        fresh = self._look(record, now) if now.slots >= MIN_SLOTS else False
         found = self._effects
         if found is not None:
             if fresh:
                 self._heed(bills(found, ALARM_LOOKING))
-                self._choose_dose(found, state, names)
-            wanted = [*names, *self._seldom(record, state)]
+                self._choose_dose(found, now, names)
+            wanted = [*names, *now.seldom]
             narrow = self._narrow(found, wanted)
-            late = state.elapsed_s > LEVELS_FROM * self.options.budget_s
+            late = now.elapsed_s > LEVELS_FROM * self.options.budget_s
             late = late and self._clear(found, names)
             late = late or self._only_slack(found, names)
-            if fresh and state.elapsed_s > WEIGHTS_FROM * self.options.budget_s:
+            if fresh and now.elapsed_s > WEIGHTS_FROM * self.options.budget_s:
                 self._weigh(record, found, names)
-            if self._second_order(record, state, found, narrow, late):
+            if self._second_order(record, now, found, narrow, late):
                 return
             is_done = narrow and not self._is_refused
             is_done = is_done and (not self._alarms or self._settled(found, names))
             if is_done and self._has_answers(record, wanted):
                 return
-        self._one_block(record, state, names, (self._dose,), "single")
+        self._one_block(record, now, names, (self._dose,), "single")
 
     def _one_block(
         self,
         record: Record,
-        state: _State,
+        now: Now,
         names: list[str],
         doses: tuple[float, ...],
         stage: str,
     ) -> None:
         names = names[: MAX_ARMS - 1]
-        arms = [SHAM, *(self._arm((name,), doses, state) for name in names)]
-        rare = self._rare_arms(record, state, MAX_ARMS - len(arms))
-        count = self._block_slots(state)
+        arms = [SHAM, *(self._arm((name,), doses, now) for name in names)]
+        rare = self._rare_arms(record, now, MAX_ARMS - len(arms))
+        count = self._block_slots(now)
         draw = self._draw(record)
         chances = self._chances(len(arms))
         if self._weights:
@@ -600,12 +539,12 @@ class Stages:
             chances = [0.06 / len(arms)] * len(arms)
             holds = (1,)
         cost = sum(
-            c * np.mean([self._dose_of(arm, state, k) for k in range(len(doses))])
+            c * np.mean([self._dose_of(arm, now, k) for k in range(len(doses))])
             for c, arm in zip(chances, arms, strict=True)
         )
-        chances = self._thinned(state, chances, float(cost))
+        chances = self._thinned(now, chances, float(cost))
         masks, levels, chances = self._drawn(
-            draw, count, arms, chances, holds, len(doses), state
+            draw, count, arms, chances, holds, len(doses), now
         )
         masks = self._with_coins(draw, masks, len(arms), len(rare))
         if not names:
@@ -622,7 +561,7 @@ class Stages:
                 doses,
                 len(rare),
             ),
-            state,
+            now,
         )
 
     @staticmethod
@@ -673,7 +612,7 @@ class Stages:
                     self._dose = min(self._dose, DOSES[0])
                 return
 
-    def _choose_dose(self, found: Effects, state: _State, names: list[str]) -> None:
+    def _choose_dose(self, found: Effects, now: Now, names: list[str]) -> None:
         """The smallest dose that reaches the precision in the remaining time."""
         if self._alarms or not names:
             return
@@ -690,8 +629,8 @@ class Stages:
             return
         if self._dose < first:
             return
-        busy = max(state.slots, 1)
-        left = 0.8 * (LEVELS_FROM + 0.2) * state.left_slots
+        busy = max(now.slots, 1)
+        left = 0.8 * (LEVELS_FROM + 0.2) * now.left_slots
         for dose in DOSES:
             if dose >= first:
                 break
@@ -817,7 +756,7 @@ class Stages:
         return some
 
     def _second_order(
-        self, record: Record, state: _State, found: Effects, narrow: bool, late: bool
+        self, record: Record, now: Now, found: Effects, narrow: bool, late: bool
     ) -> bool:
         """Levels, slack, ties; True: the queue has a block."""
         names = list(self._singles or [])
@@ -842,11 +781,11 @@ class Stages:
             dose = max(between.values())
             some = [name for name, largest in between.items() if largest > 0.9 * dose]
             doses = (float(f"{dose:.6g}"), float(f"{dose / 3:.6g}"))
-            self._one_block(record, state, some, doses, "levels")
+            self._one_block(record, now, some, doses, "levels")
             return True
         if not (narrow or late):
             return False
-        if narrow and self._pedestal(record, state, found, names):
+        if narrow and self._pedestal(record, now, found, names):
             return True
         wide = max(
             (self._half(found, e) for e in found.effects if e.column.functions),
@@ -855,14 +794,14 @@ class Stages:
         if not narrow and wide > TIES_PRECISION * self.options.precision:
             return False
         most = TIES_SLOTS if narrow else MIN_TIES
-        return self._ties < most and self._tie(record, state, found, names)
+        return self._ties < most and self._tie(record, now, found, names)
 
     def _jumps(self, found: Effects, name: str) -> bool:
         effect = self._headline(found, name)
         return effect is not None and is_jump(effect, self._threads)
 
     def _pedestal(
-        self, record: Record, state: _State, found: Effects, names: list[str]
+        self, record: Record, now: Now, found: Effects, names: list[str]
     ) -> bool:
         """Measure the slack of functions in between, and of the busiest hidden ones."""
         wanted = []
@@ -881,17 +820,17 @@ class Stages:
             # In steps: each height with half of the next one, the highest while settling.
             total = PEDESTAL_SLOTS * PEDESTAL_STEPS**2 / 2
             total += PEDESTAL_SETTLE * (PEDESTAL_STEPS - 0.5)
-            room = self.options.cap * (state.slots + count) - state.given
+            room = now.room(self.options.cap, count)
             step = min(PEDESTAL_STEP, 0.95 * room / total)
             longer = count + total * step
-            if step < MIN_PEDESTAL_STEP or longer > 0.95 * state.left_slots:
+            if step < MIN_PEDESTAL_STEP or longer > 0.95 * now.left_slots:
                 return False
             self._pedestals.add(name)
             doses = tuple(step * (k + 1) for k in range(PEDESTAL_STEPS))
             masks, levels, parts = pedestal(
                 self._draw(record), PEDESTAL_STEPS, PEDESTAL_SLOTS, PEDESTAL_SETTLE
             )
-            arm = self._arm((name,), doses, state)
+            arm = self._arm((name,), doses, now)
             self._queue.append(
                 Block(
                     "pedestal",
@@ -906,14 +845,12 @@ class Stages:
                     parts,
                 )
             )
-            self._queue.append(rest(self._rest_slots(state)))
+            self._queue.append(rest(self._rest_slots(now)))
             self._since_rest = 0
             return True
         return False
 
-    def _tie(
-        self, record: Record, state: _State, found: Effects, names: list[str]
-    ) -> bool:
+    def _tie(self, record: Record, now: Now, found: Effects, names: list[str]) -> bool:
         """Delay those that matter together: do they matter as they do alone?"""
         strong = []
         for name in names:
@@ -924,24 +861,24 @@ class Stages:
         if len(strong) < 2:
             return False
         tied = sorted(name for _, name in strong[:MAX_TIED])
-        count = max(MIN_TIES, self._block_slots(state))
-        room = self.options.cap * (state.slots + count) - state.given
+        count = max(MIN_TIES, self._block_slots(now))
+        room = now.room(self.options.cap, count)
         dose = min(
             max(self._dose, DOSES[-1]), 0.95 * room / (TIES_CHANCE * len(tied) * count)
         )
         longer = count * (1 + TIES_CHANCE * len(tied) * dose)
-        if dose < DOSES[1] or longer > state.left_slots:
+        if dose < DOSES[1] or longer > now.left_slots:
             return False
         self._ties += count
         dose = float(f"{dose:.2g}")
-        arms = tuple(self._arm((name,), (dose,), state) for name in tied)
+        arms = tuple(self._arm((name,), (dose,), now) for name in tied)
         chances = (TIES_CHANCE,) * len(arms)
         masks = each_on_its_own(self._draw(record), count, chances, HOLDS)
         levels = np.zeros(count, np.uint8)
         self._queue.append(
             Block("ties", arms, masks, levels, chances, HOLDS, False, (dose,))
         )
-        self._queue.append(rest(self._rest_slots(state)))
+        self._queue.append(rest(self._rest_slots(now)))
         self._since_rest = 0
         return True
 
