@@ -28,20 +28,18 @@ from speed_bump.experiment.fit.finding import own_share
 from speed_bump.experiment.fit.interval import INCONCLUSIVE, THRESHOLD
 from speed_bump.experiment.fit.number import TOLD, is_certain, is_jump, tells
 from speed_bump.experiment.fit.verdict import verdict
-from speed_bump.experiment.record import MAX_ARMS, Arm, Block, Delay, Record
+from speed_bump.experiment.record import MAX_ARMS, Arm, Block, Record
+from speed_bump.experiment.slots.arms import Delays, cost, rare_dose
 from speed_bump.experiment.slots.now import Clock, Now
 from speed_bump.experiment.slots.plan import (
     HOLDS,
-    MAX_DELAY_NS,
     PEDESTAL_HOLDS,
     SHAM,
     Levels,
     Masks,
     balanced,
     chance_of_one,
-    delay_for,
     each_on_its_own,
-    least_ns,
     one_at_a_time,
     pedestal,
     rest,
@@ -63,7 +61,6 @@ MAX_LAST = 40
 # If there are fewer slots in all the available time, columns are balanced.
 FEW = 64
 MAX_RARE = 8
-RARE_DOSE = 1.0
 # The sham is on less often than an arm by this factor.
 SHAM_SHARE = 0.3
 # Slots of a block and of the rest after it, if slots are long; seconds if they are short.
@@ -139,6 +136,7 @@ class Stages:
         self.options = options
         self.seed = seed
         self._clock = Clock(options.budget_s)
+        self._delays = Delays(options.min_delay_ns, options.fixed)
         self._queue: deque[Block] = deque()
         self._since_rest = 0
         # What delays do to the unit of the thread that had them.
@@ -288,7 +286,7 @@ class Stages:
         """Blocks with one arm at a time, within the slowdown of the whole run."""
         room = now.room(0.97 * self.options.cap, count)
         costs = np.array(
-            [[self._dose_of(arm, now, k) for k in range(levels)] for arm in arms]
+            [[cost(arm, now, k) for k in range(levels)] for arm in arms]
             + [[0.0] * levels]
         )
         for _ in range(10):
@@ -301,80 +299,16 @@ class Stages:
             chances = [0.8 * chance for chance in chances]
         return np.zeros(count, np.uint64), np.zeros(count, np.uint8), chances
 
-    def _given(self, name: str) -> int | None:
-        """The given delay of a call, ns."""
-        try:
-            return self.options.fixed[name]
-        except KeyError:
-            return None
-
-    def _arm(self, names: tuple[str, ...], doses: tuple[float, ...], now: Now) -> Arm:
-        """Arms of the functions, with the delays of each for these doses."""
-        rows = []
-        for name in names:
-            given = self._given(name)
-            if given is not None:
-                least = max(self.options.min_delay_ns, 1)
-                delays = tuple(
-                    Delay(max(int(given), least))
-                    if index == 0
-                    else self._part(name, given, dose / doses[0])
-                    for index, dose in enumerate(doses)
-                )
-            else:
-                delays = tuple(
-                    delay_for(
-                        dose,
-                        now.slot_ns,
-                        now.calls[name],
-                        self._least_ns(name),
-                    )
-                    for dose in doses
-                )
-            rows.append(delays)
-        return Arm(names, tuple(rows))
-
-    def _least_ns(self, name: str) -> int:
-        return least_ns(name, self.options.min_delay_ns)
-
-    def _part(self, name: str, given: int, share: float) -> Delay:
-        """A part of a given delay: shorter, or for fewer calls."""
-        wanted = given * share
-        least = min(self._least_ns(name), given)
-        if wanted >= least:
-            return Delay(int(min(wanted, MAX_DELAY_NS)))
-        return Delay(least, max(round(least / max(wanted, 1e-9)), 1))
-
-    def _dose_of(self, arm: Arm, now: Now, level: int = 0) -> float:
-        """The actual cost of an arm per slot while it is on."""
-        total = 0.0
-        for name, delays in zip(arm.functions, arm.delays, strict=True):
-            delay = delays[min(level, len(delays) - 1)]
-            total += delay.delay_ns / delay.every * now.calls[name] / now.slot_ns
-        return total
-
-    def _rare_arms(self, record: Record, now: Now, room: int) -> list[Arm]:
-        """A block with separate coins for functions that are called seldom, in turns."""
+    def _rare_arms(self, now: Now, room: int) -> list[Arm]:
+        """Functions that are called seldom, in turns."""
         seldom = now.seldom
         count = min(len(seldom), MAX_RARE, room)
-        if count <= 0:
-            return []
-        some = [seldom[(self._rare_from + k) % len(seldom)] for k in range(count)]
+        names = [seldom[(self._rare_from + k) % len(seldom)] for k in range(count)]
         self._rare_from += count
-        rate = sum(now.calls[name] for name in some)
-        dose = min(RARE_DOSE, 0.3 * self.options.cap / max(0.5 * rate, 1e-9))
+        dose = rare_dose(names, now, self.options.cap)
         if self._alarms:
             dose /= 3
-        arms = []
-        for name in some:
-            each = max(now.calls[name] / max(now.part[name], 1e-9), 1.0)
-            given = self._given(name)
-            if given is not None:
-                delay = Delay(max(int(given), 1))
-            else:
-                delay = delay_for(dose, now.slot_ns, each, self._least_ns(name))
-            arms.append(Arm((name,), ((delay,),)))
-        return arms
+        return [self._delays.rare_arm(name, dose, now) for name in names]
 
     # Few slots
 
@@ -389,11 +323,17 @@ class Stages:
         all_dose = min(DOSES[-1], cap / (0.5 * count))
         turn = math.sqrt(1 / one + 1 / nothing) / turn_dose
         if 2 / all_dose <= turn:
-            arms = (SHAM, *(self._arm((name,), (all_dose,), now) for name in names))
+            arms = (
+                SHAM,
+                *(self._delays.arm((name,), (all_dose,), now) for name in names),
+            )
             masks = balanced(draw, len(arms))
             chance, alone, dose = 0.5, False, all_dose
         else:
-            arms = (SHAM, *(self._arm((name,), (turn_dose,), now) for name in names))
+            arms = (
+                SHAM,
+                *(self._delays.arm((name,), (turn_dose,), now) for name in names),
+            )
             masks = taken_in_turn(draw, len(arms))
             chance, alone, dose = 1 / len(masks), True, turn_dose
         levels = np.zeros(len(masks), np.uint8)
@@ -416,13 +356,11 @@ class Stages:
         ) and not self._next_round(record, now):
             return True
         dose = ROUNDS[self._round][0]
-        arms = [SHAM, *(self._arm(group, (dose,), now) for group in self._groups)]
+        arms = [SHAM, *(self._delays.arm(group, (dose,), now) for group in self._groups)]
         count = self._block_slots(now)
         chances = self._chances(len(arms))
-        cost = sum(
-            c * self._dose_of(arm, now) for c, arm in zip(chances, arms, strict=True)
-        )
-        chances = self._thinned(now, chances, cost)
+        mean = sum(c * cost(arm, now) for c, arm in zip(chances, arms, strict=True))
+        chances = self._thinned(now, chances, mean)
         masks, levels, chances = self._drawn(
             self._draw(record), count, arms, chances, HOLDS, 1, now
         )
@@ -522,8 +460,8 @@ class Stages:
         stage: str,
     ) -> None:
         names = names[: MAX_ARMS - 1]
-        arms = [SHAM, *(self._arm((name,), doses, now) for name in names)]
-        rare = self._rare_arms(record, now, MAX_ARMS - len(arms))
+        arms = [SHAM, *(self._delays.arm((name,), doses, now) for name in names)]
+        rare = self._rare_arms(now, MAX_ARMS - len(arms))
         count = self._block_slots(now)
         draw = self._draw(record)
         chances = self._chances(len(arms))
@@ -538,11 +476,11 @@ class Stages:
             # Long gaps, in which buffers fill again.
             chances = [0.06 / len(arms)] * len(arms)
             holds = (1,)
-        cost = sum(
-            c * np.mean([self._dose_of(arm, now, k) for k in range(len(doses))])
+        mean = sum(
+            c * np.mean([cost(arm, now, k) for k in range(len(doses))])
             for c, arm in zip(chances, arms, strict=True)
         )
-        chances = self._thinned(now, chances, float(cost))
+        chances = self._thinned(now, chances, float(mean))
         masks, levels, chances = self._drawn(
             draw, count, arms, chances, holds, len(doses), now
         )
@@ -595,7 +533,7 @@ class Stages:
     def _heed(self, found: list[Bill]) -> None:
         """After an alarm: smaller doses, then single holds far apart."""
         names = self._singles or []
-        if names and all(self._given(name) is not None for name in names):
+        if names and all(self._delays.given(name) is not None for name in names):
             return
         for bill in found:
             if (
@@ -807,7 +745,11 @@ class Stages:
         wanted = []
         for name in names:
             effect = self._headline(found, name)
-            if effect is None or name in self._pedestals or self._given(name) is not None:
+            if (
+                effect is None
+                or name in self._pedestals
+                or self._delays.given(name) is not None
+            ):
                 continue
             own = record.self_times.get(name)
             share = own.share if own is not None else 0.0
@@ -830,7 +772,7 @@ class Stages:
             masks, levels, parts = pedestal(
                 self._draw(record), PEDESTAL_STEPS, PEDESTAL_SLOTS, PEDESTAL_SETTLE
             )
-            arm = self._arm((name,), doses, now)
+            arm = self._delays.arm((name,), doses, now)
             self._queue.append(
                 Block(
                     "pedestal",
@@ -871,7 +813,7 @@ class Stages:
             return False
         self._ties += count
         dose = float(f"{dose:.2g}")
-        arms = tuple(self._arm((name,), (dose,), now) for name in tied)
+        arms = tuple(self._delays.arm((name,), (dose,), now) for name in tied)
         chances = (TIES_CHANCE,) * len(arms)
         masks = each_on_its_own(self._draw(record), count, chances, HOLDS)
         levels = np.zeros(count, np.uint8)
