@@ -23,6 +23,7 @@ from speed_bump.experiment.record import (
     Slots,
 )
 from speed_bump.experiment.slots import plan
+from speed_bump.experiment.slots.known import Known
 from speed_bump.experiment.slots.stages import Options, Stages
 from test_fit_verdict import sound
 
@@ -426,7 +427,7 @@ def test_small_questions_leave_time_to_others():
 
 @pytest.mark.parametrize("is_open", [True, False])
 def test_shorter_delays_take_turns_while_another_function_is_open(monkeypatch, is_open):
-    monkeypatch.setattr(Stages, "_are_open", lambda *_: is_open)
+    monkeypatch.setattr(Known, "are_open", lambda *_: is_open)
     run, _ = model.experiment(
         lambda draw: model.Weighted(draw, [1.0] * 3 + [0.5]), "heavy", 3, precision=1e-4
     )

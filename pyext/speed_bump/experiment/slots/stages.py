@@ -12,24 +12,22 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from speed_bump.experiment.fit.bill import ALARM_LOOKING, Bill, bills
-from speed_bump.experiment.fit.columns import (
-    SINGLE,
-    table,
-)
-from speed_bump.experiment.fit.contention import contention, of_groups
-from speed_bump.experiment.fit.effects import Effect, Effects, effects
-from speed_bump.experiment.fit.finding import own_share
+from speed_bump.experiment.fit.contention import of_groups
+from speed_bump.experiment.fit.effects import Effect
 from speed_bump.experiment.fit.interval import INCONCLUSIVE, THRESHOLD
-from speed_bump.experiment.fit.number import TOLD, is_certain, is_jump, tells
+from speed_bump.experiment.fit.number import is_certain, is_jump, tells
 from speed_bump.experiment.fit.verdict import verdict
 from speed_bump.experiment.record import MAX_ARMS, Arm, Block, Record
 from speed_bump.experiment.slots.arms import Delays, cost, rare_dose
+from speed_bump.experiment.slots.doses import DOSES, Doses
+from speed_bump.experiment.slots.estimate import Estimate, estimate
+from speed_bump.experiment.slots.known import MIN_HOLDS, Known, is_little
 from speed_bump.experiment.slots.now import Clock, Now
 from speed_bump.experiment.slots.plan import (
     HOLDS,
@@ -46,9 +44,6 @@ from speed_bump.experiment.slots.plan import (
     taken_in_turn,
 )
 
-# Doses: small ones do not change the program's behaviour, large ones have a visible
-# effect sooner.
-DOSES = (0.05, 0.1, 0.3)
 # With more candidates than this, they are screened in groups.
 MAX_SINGLE = 24
 GROUP_COUNT = 16
@@ -70,17 +65,15 @@ BLOCKS_A_REST = 2
 BUSY_SHARE = BLOCKS_A_REST * BLOCK / (BLOCKS_A_REST * BLOCK + REST)
 BLOCK_S = 2.0
 MAX_BLOCK = 960
-# No answer is final, and no dose changed, before each arm has this many slots and holds.
+# No answer is final, and no dose changed, before there are this many slots.
 MIN_SLOTS = 100
-MIN_HOLDS = 20
 # Effects of smaller doses than this are not looked for.
 MIN_LEVEL = 0.04
 # After these parts of the budget, questions of second order are examined in any case.
 LEVELS_FROM = 0.6
-# From this part of the budget on, functions that are decided, or whose headroom is below
-# a hundredth, are delayed less often by this factor.
+# From this part of the budget on, functions that may have headroom are delayed more
+# often than others.
 WEIGHTS_FROM = 0.4
-DECIDED, SMALL_HEADROOM, LITTLE = 0.4, 0.6, 0.01
 # Slots of each height of a pedestal, and before the highest one.
 PEDESTAL_SLOTS, PEDESTAL_SETTLE, PEDESTAL_STEPS = 80, 60, 6
 PEDESTAL_STEP = 0.15
@@ -91,10 +84,6 @@ MIN_TIES = 240
 # They may begin when intervals are narrower than this multiple of the requested width.
 TIES_PRECISION = 1.6
 MAX_TIED = 6
-# The estimated cost of a fit in ns per slot and column, and its maximal part of the time.
-LOOK_NS = 0.55
-LOOK_SHARE = 0.15
-LOOK_GROWTH = 1.12
 
 
 @dataclass(frozen=True)
@@ -139,26 +128,20 @@ class Stages:
         self._delays = Delays(options.min_delay_ns, options.fixed)
         self._queue: deque[Block] = deque()
         self._since_rest = 0
-        # What delays do to the unit of the thread that had them.
-        self._effects: Effects | None = None
-        self._threads = 1.0
-        self._looked_at = 0
-        self._looked_s = 0.0
+        self._estimate: Estimate | None = None
         self._asked: set[str] = set()
-        self._dose = self._first = 0.0
-        self._alarms = 0
-        self._apart = False
-        self._alarmed: list[float] = []
+        self._doses = Doses()
         self._few: bool | None = None
         self._round = 0
         self._round_until = 0.0
         self._whole = 0.0
+        # Slots at the last look at groups.
+        self._looked_at = 0
         self._groups: list[tuple[str, ...]] = []
         self._singles: list[str] | None = None
         self._pedestals: set[str] = set()
         self._ties = 0
         self._rare_from = 0
-        self._is_refused = False
         self._turn = False
         self._judged_at = -1
         self._is_answered = True
@@ -186,29 +169,6 @@ class Stages:
         index = len(record.blocks) + len(self._queue) + more
         return np.random.default_rng((self.seed, index))
 
-    def _look(self, record: Record, now: Now) -> bool:
-        """Fit again if there is enough new data, but not too often.
-
-        The duration of a fit is computed, not measured, so that a seed gives the same
-        result.
-        """
-        slots = now.seen
-        width = 2 * min(len(record.functions), MAX_SINGLE + MAX_LAST) + 10
-        takes = LOOK_NS * now.slots * width * (0.15 * width + 400) / 1e9
-        due = slots >= max(LOOK_GROWTH * self._looked_at, self._looked_at + 40)
-        due = due and now.elapsed_s - self._looked_s >= takes / LOOK_SHARE
-        if self._effects is not None and not due:
-            return False
-        data = table(record, SINGLE)
-        how = contention(record, data) if data is not None else None
-        found = effects(data, how.y if how else None)
-        self._threads = record.side_by_side
-        self._effects = found and found.of_thread(record.side_by_side)
-        self._is_refused = bool(how and how.refusal)
-        self._looked_s = now.elapsed_s
-        self._looked_at = slots
-        return True
-
     # Decisions
 
     def _decide(self, record: Record, now: Now) -> None:
@@ -220,8 +180,8 @@ class Stages:
             return
         if self._few is None:
             self._few = now.slots + now.left_slots < FEW
-            self._first = self._first_dose(len(functions))
-            self._dose = self._first
+            first = self._first_dose(len(functions))
+            self._doses = Doses(first, first)
         if self._few:
             self._few_slots(record, now, functions)
             return
@@ -306,7 +266,7 @@ class Stages:
         names = [seldom[(self._rare_from + k) % len(seldom)] for k in range(count)]
         self._rare_from += count
         dose = rare_dose(names, now, self.options.cap)
-        if self._alarms:
+        if self._doses.alarms:
             dose /= 3
         return [self._delays.rare_arm(name, dose, now) for name in names]
 
@@ -430,26 +390,34 @@ class Stages:
 
     def _single_stage(self, record: Record, now: Now) -> None:
         names = list(self._singles or [])
-        fresh = self._look(record, now) if now.slots >= MIN_SLOTS else False
-        found = self._effects
+        previous = self._estimate
+        if now.slots >= MIN_SLOTS:
+            most = MAX_SINGLE + MAX_LAST
+            self._estimate = estimate(record, now, previous, most)
+        found = self._estimate
         if found is not None:
-            if fresh:
-                self._heed(bills(found, ALARM_LOOKING))
-                self._choose_dose(found, now, names)
+            is_fresh = found is not previous
+            if is_fresh:
+                self._heed(bills(found.effects, ALARM_LOOKING))
+            known = Known(
+                found.effects, found.threads, self.options.precision, self._doses.alarms
+            )
+            if is_fresh and names:
+                self._doses = self._doses.chosen(known, now, LEVELS_FROM)
             wanted = [*names, *now.seldom]
-            narrow = self._narrow(found, wanted)
+            narrow = known.are_narrow(wanted)
             late = now.elapsed_s > LEVELS_FROM * self.options.budget_s
-            late = late and self._clear(found, names)
-            late = late or self._only_slack(found, names)
-            if fresh and now.elapsed_s > WEIGHTS_FROM * self.options.budget_s:
-                self._weigh(record, found, names)
-            if self._second_order(record, now, found, narrow, late):
+            late = late and known.are_clear(names)
+            late = late or self._only_slack(known, names)
+            if is_fresh and now.elapsed_s > WEIGHTS_FROM * self.options.budget_s:
+                self._weights = known.weights(names, record)
+            if self._second_order(record, now, known, narrow, late):
                 return
-            is_done = narrow and not self._is_refused
-            is_done = is_done and (not self._alarms or self._settled(found, names))
-            if is_done and self._has_answers(record, wanted):
+            is_done = narrow and not found.is_refused
+            is_done = is_done and (not known.alarms or known.are_settled(names))
+            if is_done and self._has_answers(record, found, wanted):
                 return
-        self._one_block(record, now, names, (self._dose,), "single")
+        self._one_block(record, now, names, (self._doses.dose,), "single")
 
     def _one_block(
         self,
@@ -472,7 +440,7 @@ class Stages:
                 float(c * w) for c, w in zip(chances[1:], weights, strict=True)
             ]
         holds: tuple[int, ...] = HOLDS
-        if self._apart:
+        if self._doses.alarms.apart:
             # Long gaps, in which buffers fill again.
             chances = [0.06 / len(arms)] * len(arms)
             holds = (1,)
@@ -511,7 +479,7 @@ class Stages:
             masks = masks | np.left_shift(on, np.uint64(bit))
         return masks
 
-    def _has_answers(self, record: Record, names: list[str]) -> bool:
+    def _has_answers(self, record: Record, found: Estimate, names: list[str]) -> bool:
         """Whether no function is too noisy in the verdict, and no bill refuses labels.
 
         If a bill does, delays are changed, because there is time left (``_heed()``). The
@@ -519,8 +487,8 @@ class Stages:
         experiment, because they allow for drift and for other programs. As estimations
         are repeated, they need a clearer bill for an alarm.
         """
-        if self._judged_at != self._looked_at:
-            self._judged_at = self._looked_at
+        if self._judged_at != found.seen:
+            self._judged_at = found.seen
             judged = verdict(record)
             has_labels = any(f.verdict != INCONCLUSIVE for f in judged.findings)
             is_sound = has_labels or not any(bill.alarm for bill in judged.bills)
@@ -530,129 +498,17 @@ class Stages:
             self._is_answered = is_sound and not is_noisy
         return self._is_answered
 
-    def _heed(self, found: list[Bill]) -> None:
-        """After an alarm: smaller doses, then single holds far apart."""
-        names = self._singles or []
-        if names and all(self._delays.given(name) is not None for name in names):
-            return
-        for bill in found:
-            if (
-                bill.alarm
-                and bill.dose <= self._dose * 1.01
-                and bill.apart == self._apart
-            ):
-                self._alarmed.append(self._dose)
-                self._alarms += 1
-                if self._alarms == 1:
-                    self._dose = max(self._dose / 3, DOSES[0] / 2)
-                elif not self._apart:
-                    self._apart = True
-                    self._dose = min(self._dose, DOSES[0])
-                return
+    def _heed(self, found: Sequence[Bill]) -> None:
+        """Change the dose after an alarm, if it was not given."""
+        names = self._singles
+        if not names or any(self._delays.given(name) is None for name in names):
+            self._doses = self._doses.after(found)
 
-    def _choose_dose(self, found: Effects, now: Now, names: list[str]) -> None:
-        """The smallest dose that reaches the precision in the remaining time."""
-        if self._alarms or not names:
-            return
-        first = self._first
-        at_first = [
-            e
-            for e in found.effects
-            if e.known and e.column.functions and e.column.dose < 1
-        ]
-        current = [
-            e for e in at_first if abs(e.column.dose - self._dose) < 0.01 * self._dose
-        ]
-        if not current or min(e.delayed for e in current) < MIN_HOLDS:
-            return
-        if self._dose < first:
-            return
-        busy = max(now.slots, 1)
-        left = 0.8 * (LEVELS_FROM + 0.2) * now.left_slots
-        for dose in DOSES:
-            if dose >= first:
-                break
-            worst = max(self._half(found, e) * e.column.dose for e in current)
-            if (
-                worst / dose * math.sqrt(busy / max(left, 1.0))
-                <= 0.8 * self.options.precision
-            ):
-                self._dose = dose
-                return
-
-    def _headline(self, found: Effects, name: str) -> Effect | None:
-        """The narrowest interval of a function that is still valid after alarms."""
-        some = [e for e in found.of((name,)) if not self._is_alarmed(e)]
-        return min(some, key=lambda e: e.se) if some else None
-
-    def _is_alarmed(self, effect: Effect) -> bool:
-        column = effect.column
-        if column.dose >= 1 or not self._alarmed:
-            return False
-        return (
-            not (column.apart and self._apart)
-            and column.dose >= min(self._alarmed) * 0.99
-        )
-
-    def _narrow(self, found: Effects, names: list[str]) -> bool:
-        for name in names:
-            effect = self._headline(found, name)
-            if effect is None or effect.delayed < MIN_HOLDS / 2:
-                return False
-            if effect.column.dose < 1 and effect.delayed < MIN_HOLDS:
-                return False
-            if self._half(found, effect) > self.options.precision:
-                return False
-        return True
-
-    def _half(self, found: Effects, effect: Effect) -> float:
-        """Of the interval; of a delay that all threads wait for, a part of the number."""
-        return found.half(effect) / min(max(effect.c, 1.0), self._threads)
-
-    def _clear(self, found: Effects, names: list[str]) -> bool:
-        """Whether most labels would stay as they are."""
-        clear = 0
-        for name in names:
-            effect = self._headline(found, name)
-            if effect is not None:
-                interval = effect.interval
-                clear += interval.high < THRESHOLD or interval.low > THRESHOLD
-        return clear >= 0.5 * len(names)
-
-    def _weigh(self, record: Record, found: Effects, names: list[str]) -> None:
-        """Use the remaining time for functions that may have headroom."""
-        self._weights = {}
-        for name in names:
-            effect = self._headline(found, name)
-            if effect is None:
-                continue
-            interval = effect.interval
-            far = 2 * interval.half
-            is_sure = effect.c - far > THRESHOLD or effect.c + far < THRESHOLD
-            own = own_share(record.self_times, name, record.machine)
-            most = 1.0
-            if own:
-                most = max(interval.high, 0.0) / self._threads * own.high
-            self._weights[name] = (
-                DECIDED if is_sure else SMALL_HEADROOM if most < LITTLE else 1.0
-            )
-
-    def _are_open(self, found: Effects, names: list[str]) -> bool:
-        """Whether there is a function of which hardly anything is known."""
-        some = (self._headline(found, name) for name in names)
-        return any(e is None or self._half(found, e) > TOLD for e in some)
-
-    @staticmethod
-    def _is_little(record: Record, name: str) -> bool:
-        """Whether its headroom is small, whatever part of a delay arrives."""
-        share = own_share(record.self_times, name, record.machine)
-        return share is not None and share.high < LITTLE
-
-    def _only_slack(self, found: Effects, names: list[str]) -> bool:
+    def _only_slack(self, known: Known, names: list[str]) -> bool:
         """Whether shorter delays are the only remaining question."""
-        between = self._between(found, names)
+        between = self._between(known, names)
         for name in names:
-            effect = self._headline(found, name)
+            effect = known.headline(name)
             if effect is None or effect.delayed < MIN_HOLDS:
                 return False
             interval = effect.interval
@@ -661,59 +517,51 @@ class Stages:
                 return False
         return bool(between)
 
-    def _settled(self, found: Effects, names: list[str]) -> bool:
-        """After an alarm: whether the smaller dose has been seen for long enough."""
-        return all(
-            (e := self._headline(found, name)) is not None and e.delayed >= 2 * MIN_HOLDS
-            for name in names
-        )
-
     # Questions of second order
 
-    def _between(self, found: Effects, names: list[str]) -> dict[str, float]:
+    def _between(self, known: Known, names: list[str]) -> dict[str, float]:
         """Functions of which a part arrives, if small doses don't tell whether always.
 
         The value is the dose with which shorter ones are to be compared.
         """
         some = {}
         for name in names:
-            best = self._headline(found, name)
+            best = known.headline(name)
             if best is None:
                 continue
             interval = best.interval
             part = interval.low > THRESHOLD and best.c < 0.9 and interval.half < 0.3
-            if not (part or is_jump(best, self._threads)):
+            if not (part or is_jump(best, known.threads)):
                 continue
             far = max(2 * self.options.precision, 0.1)
-            every = [e for e in found.of((name,)) if not self._is_alarmed(e)]
-            known = [e for e in every if tells(e, far)] or [best]
-            least = min(e.column.dose for e in known)
+            told = [e for e in known.valid(name) if tells(e, far)] or [best]
+            least = min(e.column.dose for e in told)
             # Slack that a third of a delay uses up may hide a ninth of it.
-            if least > MIN_LEVEL and not is_certain(known, self._threads):
+            if least > MIN_LEVEL and not is_certain(told, known.threads):
                 some[name] = least
         return some
 
     def _second_order(
-        self, record: Record, now: Now, found: Effects, narrow: bool, late: bool
+        self, record: Record, now: Now, known: Known, narrow: bool, late: bool
     ) -> bool:
         """Levels, slack, ties; True: the queue has a block."""
         names = list(self._singles or [])
-        if self._alarms:
+        if known.alarms:
             return False
-        between = self._between(found, names)
+        between = self._between(known, names)
         if not (narrow or late):
             # A few shorter delays tell a jump.
-            between = {n: d for n, d in between.items() if self._jumps(found, n)}
+            between = {n: d for n, d in between.items() if self._jumps(known, n)}
             if not between:
                 return False
         if not narrow:
             between = {
                 name: dose
                 for name, dose in between.items()
-                if not self._is_little(record, name)
+                if not is_little(record, name)
             }
             # Functions of which little is known need time, too: in turns.
-            self._turn = not self._turn or not self._are_open(found, names)
+            self._turn = not self._turn or not known.are_open(names)
             between = between if self._turn else {}
         if between:
             dose = max(between.values())
@@ -723,28 +571,22 @@ class Stages:
             return True
         if not (narrow or late):
             return False
-        if narrow and self._pedestal(record, now, found, names):
+        if narrow and self._pedestal(record, now, known, names):
             return True
-        wide = max(
-            (self._half(found, e) for e in found.effects if e.column.functions),
-            default=1,
-        )
-        if not narrow and wide > TIES_PRECISION * self.options.precision:
+        if not narrow and known.widest() > TIES_PRECISION * self.options.precision:
             return False
         most = TIES_SLOTS if narrow else MIN_TIES
-        return self._ties < most and self._tie(record, now, found, names)
+        return self._ties < most and self._tie(record, now, known, names)
 
-    def _jumps(self, found: Effects, name: str) -> bool:
-        effect = self._headline(found, name)
-        return effect is not None and is_jump(effect, self._threads)
+    def _jumps(self, known: Known, name: str) -> bool:
+        effect = known.headline(name)
+        return effect is not None and is_jump(effect, known.threads)
 
-    def _pedestal(
-        self, record: Record, now: Now, found: Effects, names: list[str]
-    ) -> bool:
+    def _pedestal(self, record: Record, now: Now, known: Known, names: list[str]) -> bool:
         """Measure the slack of functions in between, and of the busiest hidden ones."""
         wanted = []
         for name in names:
-            effect = self._headline(found, name)
+            effect = known.headline(name)
             if (
                 effect is None
                 or name in self._pedestals
@@ -792,11 +634,11 @@ class Stages:
             return True
         return False
 
-    def _tie(self, record: Record, now: Now, found: Effects, names: list[str]) -> bool:
+    def _tie(self, record: Record, now: Now, known: Known, names: list[str]) -> bool:
         """Delay those that matter together: do they matter as they do alone?"""
         strong = []
         for name in names:
-            effect = self._headline(found, name)
+            effect = known.headline(name)
             if effect is not None and effect.interval.low > THRESHOLD:
                 strong.append((effect.c, name))
         strong.sort(reverse=True)
@@ -806,7 +648,8 @@ class Stages:
         count = max(MIN_TIES, self._block_slots(now))
         room = now.room(self.options.cap, count)
         dose = min(
-            max(self._dose, DOSES[-1]), 0.95 * room / (TIES_CHANCE * len(tied) * count)
+            max(self._doses.dose, DOSES[-1]),
+            0.95 * room / (TIES_CHANCE * len(tied) * count),
         )
         longer = count * (1 + TIES_CHANCE * len(tied) * dose)
         if dose < DOSES[1] or longer > now.left_slots:
