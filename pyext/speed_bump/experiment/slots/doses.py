@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from speed_bump.experiment.fit.bill import Bill
+from speed_bump.experiment.slots.blocks import BUSY_SHARE
 from speed_bump.experiment.slots.known import MIN_HOLDS, Alarms, Known
 from speed_bump.experiment.slots.now import Now
+from speed_bump.experiment.slots.plan import chance_of_one
 
 DOSES = (0.05, 0.1, 0.3)
 
@@ -31,6 +33,13 @@ class Doses:
     dose: float = 0.0
     first: float = 0.0
     alarms: Alarms = field(default_factory=Alarms)
+
+    @classmethod
+    def largest(cls, functions: int, cap: float) -> Doses:
+        """The largest dose that keeps the slowdown, with some arms on in the blocks."""
+        on = functions * chance_of_one(functions) * BUSY_SHARE
+        dose = float(f"{min(DOSES[-1], max(DOSES[0], 0.9 * cap / on)):.2g}")
+        return cls(dose, dose)
 
     def after(self, bills: Sequence[Bill]) -> Doses:
         """After an alarm: a smaller dose, then single holds far apart."""

@@ -18,15 +18,25 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from speed_bump.experiment.fit.bill import ALARM_LOOKING, Bill, bills
-from speed_bump.experiment.fit.contention import of_groups
-from speed_bump.experiment.fit.effects import Effect
 from speed_bump.experiment.fit.interval import INCONCLUSIVE, THRESHOLD
 from speed_bump.experiment.fit.number import is_certain, is_jump, tells
 from speed_bump.experiment.fit.verdict import verdict
 from speed_bump.experiment.record import MAX_ARMS, Arm, Block, Record
 from speed_bump.experiment.slots.arms import Delays, cost, rare_dose
+from speed_bump.experiment.slots.blocks import (
+    APART,
+    BLOCK,
+    BLOCKS_A_REST,
+    REST,
+    Turns,
+    chances_of,
+    thinned,
+    weighted,
+)
 from speed_bump.experiment.slots.doses import DOSES, Doses
 from speed_bump.experiment.slots.estimate import Estimate, estimate
+from speed_bump.experiment.slots.few import FEW, few_slots
+from speed_bump.experiment.slots.groups import MAX_LAST, MAX_SINGLE, Round, first_round
 from speed_bump.experiment.slots.known import MIN_HOLDS, Known, is_little
 from speed_bump.experiment.slots.now import Clock, Now
 from speed_bump.experiment.slots.plan import (
@@ -35,34 +45,14 @@ from speed_bump.experiment.slots.plan import (
     SHAM,
     Levels,
     Masks,
-    balanced,
-    chance_of_one,
     each_on_its_own,
-    one_at_a_time,
     pedestal,
     rest,
-    taken_in_turn,
 )
 
-# With more candidates than this, they are screened in groups.
-MAX_SINGLE = 24
-GROUP_COUNT = 16
-# For each round of groups: the dose of a member, the part of the time, the maximal number
-# of groups that continue, and the number of parts into which each is split.
-ROUNDS = ((0.1, 0.35, 6, 4), (0.2, 0.25, 8, 1000))
-# A group whose members together cost less than this is not examined further.
-GROUP_DONE = 0.3
-MAX_LAST = 40
-# If there are fewer slots in all the available time, columns are balanced.
-FEW = 64
+# The maximal number of functions in a block that are called seldom.
 MAX_RARE = 8
-# The sham is on less often than an arm by this factor.
-SHAM_SHARE = 0.3
-# Slots of a block and of the rest after it, if slots are long; seconds if they are short.
-BLOCK, REST = 120, 80
-BLOCKS_A_REST = 2
-# The part of all slots that belongs to blocks.
-BUSY_SHARE = BLOCKS_A_REST * BLOCK / (BLOCKS_A_REST * BLOCK + REST)
+# The length of a block, if slots are short.
 BLOCK_S = 2.0
 MAX_BLOCK = 960
 # No answer is final, and no dose changed, before there are this many slots.
@@ -132,12 +122,7 @@ class Stages:
         self._asked: set[str] = set()
         self._doses = Doses()
         self._few: bool | None = None
-        self._round = 0
-        self._round_until = 0.0
-        self._whole = 0.0
-        # Slots at the last look at groups.
-        self._looked_at = 0
-        self._groups: list[tuple[str, ...]] = []
+        self._round: Round | None = None
         self._singles: list[str] | None = None
         self._pedestals: set[str] = set()
         self._ties = 0
@@ -180,29 +165,25 @@ class Stages:
             return
         if self._few is None:
             self._few = now.slots + now.left_slots < FEW
-            first = self._first_dose(len(functions))
-            self._doses = Doses(first, first)
+            self._doses = Doses.largest(len(functions), self.options.cap)
         if self._few:
-            self._few_slots(record, now, functions)
+            self._queue.append(
+                few_slots(
+                    functions, self._delays, now, self.options.cap, self._draw(record)
+                )
+            )
             return
         if self._singles is None:
-            often = now.often
-            if len(often) > MAX_SINGLE and not self._screened(record, now, often):
-                return
+            self._singles = self._screened(record, now)
             if self._singles is None:
-                self._singles = often
-            self._asked = set(often)
+                return
+            self._asked = set(now.often)
         # More may come while it runs.
         for name in now.often:
             if name not in self._asked and len(self._singles) < MAX_LAST:
                 self._singles.append(name)
                 self._asked.add(name)
         self._single_stage(record, now)
-
-    def _first_dose(self, functions: int) -> float:
-        """The largest dose that keeps the slowdown, with some arms on in the blocks."""
-        on = functions * chance_of_one(functions) * BUSY_SHARE
-        return float(f"{min(DOSES[-1], max(DOSES[0], 0.9 * self.options.cap / on)):.2g}")
 
     def _block_slots(self, now: Now) -> int:
         by_time = BLOCK_S * 1e9 / now.slot_ns
@@ -211,55 +192,17 @@ class Stages:
     def _rest_slots(self, now: Now) -> int:
         return max(REST, self._block_slots(now) * BLOCKS_A_REST // 3)
 
-    def _push(self, block: Block, now: Now) -> None:
-        """Append the blocks, with a rest after every second one."""
-        self._queue.append(block)
+    def _push(self, turns: Turns, record: Record, now: Now) -> None:
+        """Append a block, with a rest after every second one."""
+        count = self._block_slots(now)
+        draw = self._draw(record)
+        self._queue.append(turns.block(draw, count, now, self.options.cap))
         self._since_rest += 1
         if self._since_rest >= BLOCKS_A_REST:
             self._queue.append(rest(self._rest_slots(now)))
             self._since_rest = 0
 
-    @staticmethod
-    def _chances(arms: int) -> list[float]:
-        """The chance of the sham, which is first and is baseline too, and of others."""
-        each = chance_of_one(max(arms - 1, 1))
-        return [SHAM_SHARE * each, *[each] * (arms - 1)]
-
-    def _thinned(self, now: Now, chances: list[float], mean_dose: float) -> list[float]:
-        """Chances that keep the slowdown, for arms with these costs while on."""
-        cost = mean_dose * BUSY_SHARE
-        if cost <= 0:
-            return chances
-        factor = min(1.0, 0.95 * self.options.cap / cost)
-        return [chance * factor for chance in chances]
-
-    def _drawn(
-        self,
-        draw: np.random.Generator,
-        count: int,
-        arms: list[Arm],
-        chances: list[float],
-        holds: tuple[int, ...],
-        levels: int,
-        now: Now,
-    ) -> tuple[Masks, Levels, list[float]]:
-        """Blocks with one arm at a time, within the slowdown of the whole run."""
-        room = now.room(0.97 * self.options.cap, count)
-        costs = np.array(
-            [[cost(arm, now, k) for k in range(levels)] for arm in arms]
-            + [[0.0] * levels]
-        )
-        for _ in range(10):
-            masks, hold = one_at_a_time(draw, count, chances, holds, even=True)
-            # The largest dose has been used before.
-            level = np.minimum(draw.integers(0, 4, count + 1), levels - 1)[hold]
-            which = np.where(masks > 0, np.log2(np.maximum(masks, 1)).astype(int), -1)
-            if float(costs[which, level].sum()) <= room:
-                return masks, level.astype(np.uint8), chances
-            chances = [0.8 * chance for chance in chances]
-        return np.zeros(count, np.uint64), np.zeros(count, np.uint8), chances
-
-    def _rare_arms(self, now: Now, room: int) -> list[Arm]:
+    def _rare_arms(self, now: Now, room: int) -> tuple[Arm, ...]:
         """Functions that are called seldom, in turns."""
         seldom = now.seldom
         count = min(len(seldom), MAX_RARE, room)
@@ -268,123 +211,27 @@ class Stages:
         dose = rare_dose(names, now, self.options.cap)
         if self._doses.alarms:
             dose /= 3
-        return [self._delays.rare_arm(name, dose, now) for name in names]
-
-    # Few slots
-
-    def _few_slots(self, record: Record, now: Now, functions: list[str]) -> None:
-        draw = self._draw(record)
-        names = functions[: MAX_ARMS - 1]
-        count = len(names)
-        cap = 0.95 * self.options.cap
-        one = chance_of_one(count + 1)
-        nothing = 1 - (count + 1) * one
-        turn_dose = min(DOSES[-1], cap / (count * one))
-        all_dose = min(DOSES[-1], cap / (0.5 * count))
-        turn = math.sqrt(1 / one + 1 / nothing) / turn_dose
-        if 2 / all_dose <= turn:
-            arms = (
-                SHAM,
-                *(self._delays.arm((name,), (all_dose,), now) for name in names),
-            )
-            masks = balanced(draw, len(arms))
-            chance, alone, dose = 0.5, False, all_dose
-        else:
-            arms = (
-                SHAM,
-                *(self._delays.arm((name,), (turn_dose,), now) for name in names),
-            )
-            masks = taken_in_turn(draw, len(arms))
-            chance, alone, dose = 1 / len(masks), True, turn_dose
-        levels = np.zeros(len(masks), np.uint8)
-        self._queue.append(
-            Block("few", arms, masks, levels, (chance,) * len(arms), (1,), alone, (dose,))
-        )
+        return tuple(self._delays.rare_arm(name, dose, now) for name in names)
 
     # Groups
 
-    def _screened(self, record: Record, now: Now, often: list[str]) -> bool:
-        """Whether screening is over; otherwise the queue has a block."""
-        if not self._groups:
-            draw = self._draw(record, 1000)
-            order = [often[k] for k in draw.permutation(len(often))]
-            self._split(order, GROUP_COUNT)
-            self._round_until = now.elapsed_s + ROUNDS[0][1] * now.left_s
-            self._whole = now.left_s
-        elif (
-            now.elapsed_s >= self._round_until or self._round_clear(record, now)
-        ) and not self._next_round(record, now):
-            return True
-        dose = ROUNDS[self._round][0]
-        arms = [SHAM, *(self._delays.arm(group, (dose,), now) for group in self._groups)]
-        count = self._block_slots(now)
-        chances = self._chances(len(arms))
-        mean = sum(c * cost(arm, now) for c, arm in zip(chances, arms, strict=True))
-        chances = self._thinned(now, chances, mean)
-        masks, levels, chances = self._drawn(
-            self._draw(record), count, arms, chances, HOLDS, 1, now
-        )
-        self._push(
-            Block(
-                "groups", tuple(arms), masks, levels, tuple(chances), HOLDS, True, (dose,)
-            ),
-            now,
-        )
-        return False
-
-    def _split(self, order: list[str], count: int) -> None:
-        parts = np.array_split(np.arange(len(order)), min(count, len(order)))
-        self._groups = [tuple(order[k] for k in part) for part in parts if len(part)]
-
-    def _group_effects(self, record: Record) -> dict[tuple[str, ...], Effect]:
-        found = of_groups(record)
-        return {e.column.functions: e for e in found.effects if e.known} if found else {}
-
-    def _round_clear(self, record: Record, now: Now) -> bool:
-        """Whether every group is either finished or certain to continue."""
-        if now.seen < max(1.3 * self._looked_at, self._looked_at + 200):
-            return False
-        self._looked_at = now.seen
-        known = self._group_effects(record)
-        for group in self._groups:
-            effect = known.get(group)
-            if effect is None or effect.delayed < 2 * MIN_HOLDS:
-                return False
-            size = len(group)
-            if effect.interval.half * size > THRESHOLD / 2:
-                return False
-        return True
-
-    def _next_round(self, record: Record, now: Now) -> bool:
-        """Split the groups that may matter; False: single functions remain."""
-        known = self._group_effects(record)
-        most, pieces = ROUNDS[self._round][2:]
-        go = []
-        for group in self._groups:
-            effect = known.get(group)
-            if effect is None:
-                continue
-            total, error = effect.c * len(group), effect.se * len(group)
-            # With much data a small number is certain, though it is below all thresholds.
-            over = total + 1.64 * error > min(GROUP_DONE, THRESHOLD + 4 * error)
-            if over and total > 0.5 * error:
-                go.append((total, group))
-        go.sort(reverse=True)
-        chosen = [group for _, group in go[:most]]
-        self._round += 1
-        last = self._round >= len(ROUNDS)
-        self._looked_at = now.seen
-        if not last:
-            smaller: list[tuple[str, ...]] = []
-            for group in chosen:
-                parts = np.array_split(np.arange(len(group)), min(pieces, len(group)))
-                smaller += [tuple(group[k] for k in part) for part in parts if len(part)]
-            if smaller and max(len(group) for group in smaller) > 1:
-                self._groups = smaller[:MAX_LAST]
-                self._round_until = now.elapsed_s + ROUNDS[self._round][1] * self._whole
-                return True
-        self._singles = [name for group in chosen for name in group][:MAX_LAST]
-        return False
+    def _screened(self, record: Record, now: Now) -> list[str] | None:
+        """The functions that are left to be examined; None: the queue has a block."""
+        often = now.often
+        if len(often) <= MAX_SINGLE:
+            return often
+        if self._round is None:
+            self._round = first_round(often, self._draw(record, 1000), now)
+        else:
+            self._round = self._round.after(record, now)
+        if self._round.is_over:
+            return self._round.functions
+        doses = (self._round.dose,)
+        arms = (SHAM, *(self._delays.arm(g, doses, now) for g in self._round.groups))
+        costs = [cost(arm, now) for arm in arms]
+        chances = thinned(chances_of(len(arms)), costs, self.options.cap)
+        self._push(Turns("groups", arms, doses, chances), record, now)
+        return None
 
     # One at a time
 
@@ -428,56 +275,20 @@ class Stages:
         stage: str,
     ) -> None:
         names = names[: MAX_ARMS - 1]
-        arms = [SHAM, *(self._delays.arm((name,), doses, now) for name in names)]
+        arms = (SHAM, *(self._delays.arm((name,), doses, now) for name in names))
         rare = self._rare_arms(now, MAX_ARMS - len(arms))
-        count = self._block_slots(now)
-        draw = self._draw(record)
-        chances = self._chances(len(arms))
+        chances = chances_of(len(arms))
         if self._weights:
-            weights = np.array([self._weights.get(name, 1.0) for name in names])
-            weights *= len(weights) / weights.sum()
-            chances[1:] = [
-                float(c * w) for c, w in zip(chances[1:], weights, strict=True)
-            ]
+            chances = weighted(chances, [self._weights.get(n, 1.0) for n in names])
         holds: tuple[int, ...] = HOLDS
         if self._doses.alarms.apart:
             # Long gaps, in which buffers fill again.
-            chances = [0.06 / len(arms)] * len(arms)
+            chances = [APART / len(arms)] * len(arms)
             holds = (1,)
-        mean = sum(
-            c * np.mean([cost(arm, now, k) for k in range(len(doses))])
-            for c, arm in zip(chances, arms, strict=True)
-        )
-        chances = self._thinned(now, chances, float(mean))
-        masks, levels, chances = self._drawn(
-            draw, count, arms, chances, holds, len(doses), now
-        )
-        masks = self._with_coins(draw, masks, len(arms), len(rare))
-        if not names:
-            stage = "rare"
-        self._push(
-            Block(
-                stage,
-                (*arms, *rare),
-                masks,
-                levels,
-                (*chances, *[0.5] * len(rare)),
-                holds,
-                True,
-                doses,
-                len(rare),
-            ),
-            now,
-        )
-
-    @staticmethod
-    def _with_coins(
-        draw: np.random.Generator, masks: Masks, first: int, count: int
-    ) -> Masks:
-        for bit in range(first, first + count):
-            on = (draw.random(len(masks)) < 0.5).astype(np.uint64)
-            masks = masks | np.left_shift(on, np.uint64(bit))
-        return masks
+        costs = np.array([[cost(arm, now, k) for k in range(len(doses))] for arm in arms])
+        chances = thinned(chances, costs.mean(1), self.options.cap)
+        stage = stage if names else "rare"
+        self._push(Turns(stage, arms, doses, chances, holds, rare), record, now)
 
     def _has_answers(self, record: Record, found: Estimate, names: list[str]) -> bool:
         """Whether no function is too noisy in the verdict, and no bill refuses labels.
