@@ -23,7 +23,9 @@ from speed_bump.experiment.record import (
     Slots,
 )
 from speed_bump.experiment.slots import plan
+from speed_bump.experiment.slots.arms import Delays
 from speed_bump.experiment.slots.known import Known
+from speed_bump.experiment.slots.now import Now
 from speed_bump.experiment.slots.stages import Options, Stages
 from test_fit_verdict import sound
 
@@ -447,6 +449,18 @@ def test_a_delay_that_was_given_is_the_one():
     (arm,) = [arm for arm in block.arms if arm.functions == ("m:f2",)]
     assert arm.delays[0][0].delay_ns == 4_000_000
     assert any(arm.is_sham for arm in block.arms)
+
+
+@pytest.mark.parametrize("name", ["m:f", "/lib/x.so:f"])
+def test_given_delays_are_not_below_the_shortest(name):
+    """Of shorter doses fewer calls are delayed, so that their ratio is that of doses."""
+    now = Now(50e6, {name: 100.0}, {name: 0.1}, 0, 60, 0, 100, 100)
+    delays = Delays(1000, {name: 300})
+    ((first, second),) = delays.arm((name,), (0.3, 0.1), now).delays
+    assert (first.delay_ns, first.every) == (1000, 1)
+    assert second.delay_ns >= 1000
+    assert second.delay_ns / second.every == pytest.approx(1000 / 3, rel=0.02)
+    assert delays.rare_arm(name, 1.0, now).delays[0][0].delay_ns == 1000
 
 
 def test_one_delay_for_all():

@@ -26,9 +26,9 @@ class Delays:
     fixed: Mapping[str, int]
 
     def given(self, name: str) -> int | None:
-        """The given delay of a call, ns."""
+        """The given delay of a call, ns, if need be as long as the shortest one."""
         try:
-            return self.fixed[name]
+            return max(int(self.fixed[name]), self.min_delay_ns, 1)
         except KeyError:
             return None
 
@@ -38,9 +38,8 @@ class Delays:
         for name in names:
             given = self.given(name)
             if given is not None:
-                least = max(self.min_delay_ns, 1)
                 delays = tuple(
-                    Delay(max(int(given), least))
+                    Delay(given)
                     if index == 0
                     else self._part(name, given, dose / doses[0])
                     for index, dose in enumerate(doses)
@@ -57,7 +56,7 @@ class Delays:
         """An arm of a function, with its delay in the slots in which it is called."""
         given = self.given(name)
         if given is not None:
-            return Arm((name,), ((Delay(max(int(given), 1)),),))
+            return Arm((name,), ((Delay(given),),))
         calls = max(now.calls[name] / max(now.part[name], 1e-9), 1.0)
         delay = delay_for(dose, now.slot_ns, calls, self._least_ns(name))
         return Arm((name,), ((delay,),))
