@@ -158,6 +158,7 @@ def aimed(library: str) -> Aim:
 
 @pytest.mark.one_python
 @pytest.mark.needs_device
+@pytest.mark.any_backend
 def test_native_functions_are_candidates_beside_those_of_python(library: str) -> None:
     for _ in range(4):
         found = aimed(library)
@@ -568,6 +569,7 @@ def test_what_concerns_all_ends_the_adding_at_once(
 
 @pytest.mark.one_python
 @pytest.mark.needs_device
+@pytest.mark.any_backend
 def test_a_refusal_says_which_target_it_was(library: str) -> None:
     try:
         probes = native.Probes(os.getpid())
@@ -679,6 +681,7 @@ def test_a_breakpoint_costs_what_its_instruction_does(library: str) -> None:
 
 @pytest.mark.one_python
 @pytest.mark.needs_device
+@pytest.mark.any_backend
 @pytest.mark.skipif(
     "SPEED_BUMP_GUEST" in os.environ,
     reason="on an emulated CPU, what a CPU does in 0.3 s is no short run",

@@ -123,6 +123,7 @@ while time.monotonic() < end:
 @pytest.mark.one_python
 @pytest.mark.timed
 @pytest.mark.needs_device
+@pytest.mark.any_backend
 @pytest.mark.skipif(native.backend() == "driver", reason="it sees no ends of calls")
 @pytest.mark.skipif(bool(storage.refused()), reason=storage.refused())
 def test_python_and_native_requests_of_one_program(tmp_path):
