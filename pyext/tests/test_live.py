@@ -116,7 +116,7 @@ def test_on_a_terminal_intervals_shrink_until_all_is_decided(clock: Clock) -> No
             widths.append(float(half[1]))
             bar = re.search(r"m:f2.*", "\n".join(lines))[0]
             assert "●" in bar
-    assert widths[-1] < 0.5 * widths[0]
+    assert widths[-1] < 0.6 * widths[0]
     assert "6 of 6 functions decided (hidden: 1, matters: 5)" in "\n".join(found[-1])
     assert re.search(r"\d+ (s|min) left", "\n".join(found[0]))
     # The cursor is shown again.

@@ -14,6 +14,7 @@ import pytest
 np = pytest.importorskip("numpy")
 
 import model
+from speed_bump.experiment.fit import longer
 from speed_bump.experiment.fit.verdict import verdict
 from speed_bump.experiment.record import (
     MAX_ARMS,
@@ -61,7 +62,7 @@ CASES = {
     "stages": 10,
     "stages4": 8,
     "stages16": 8,
-    "starved": 16,
+    "starved": 20,
     "fork_join": 10,
     "lock": 8,
     "tick": 2,
@@ -94,6 +95,56 @@ def test_known_answers(name):
     assert bad == 0
     assert silent <= CASES[name]
     assert not held or np.mean(held) > 0.8
+
+
+def many_beside_hidden(draw):
+    """As of a training loop with a data loader."""
+    return model.Weighted(draw, [1.0] * 7 + [0.0] * 3)
+
+
+def test_of_what_seems_hidden_longer_delays_are_tried():
+    """Hidden is less than a tenth: that takes the narrowest interval of all."""
+    hidden = 0
+    for seed in range(8):
+        run, found = model.experiment(many_beside_hidden, "recorded", seed, 60, 110e6)
+        sound(found)
+        verdicts = [finding.verdict for finding in found.findings]
+        assert verdicts[:7] == ["matters"] * 7
+        assert not {"matters", "partly"} & set(verdicts[7:])
+        hidden += verdicts[7:].count("hidden")
+        assert found.slowdown < 0.21
+        blocks = [b for b in run.record.blocks if b.stage == "longer"]
+        assert blocks and {d for b in blocks for d in b.doses} == {0.6}
+    # Of 24; by delays like those of the others, 11.
+    assert hidden >= 16
+
+
+class Hinged(model.Program):
+    """1: 0.45 of a unit is hidden, and all that is beyond it arrives."""
+
+    def __init__(self, draw):
+        super().__init__(draw, 10)
+        self.c[1] = 0.0
+
+    def slot(self, d, b):
+        return b + float(d.sum() - d[1]) + max(float(d[1]) - 0.45, 0.0)
+
+
+def test_longer_delays_that_use_up_slack_say_nothing_of_shorter_ones():
+    aside = 0
+    for seed in range(7):
+        run, found = model.experiment(Hinged, "heavy", seed, 60, 110e6)
+        assert found.findings[1].verdict in ("hidden", "inconclusive")
+        assert all(f.verdict == "matters" for f in found.findings[2:])
+        kept = longer.sort(run.record)
+        blocks = [
+            new.stage
+            for old, new in zip(run.record.blocks, kept.record.blocks, strict=True)
+            if old.stage == "longer"
+        ]
+        aside += blocks.count("aside")
+        assert "aside" not in blocks or kept.visible == {"m:f1"}
+    assert aside
 
 
 def test_slack_that_smaller_delays_use_up_too_is_no_part():

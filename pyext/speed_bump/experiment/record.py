@@ -67,7 +67,7 @@ class Block:
     """A part of the plan.
 
     Args:
-        stage: what it is for: "census", "groups", "single", "levels", "ties",
+        stage: what it is for: "census", "groups", "single", "longer", "levels", "ties",
             "pedestal", "rare", "few", "confirm"
         arms: their index is their bit in a mask
         masks: of each slot the arms that are on (uint64)

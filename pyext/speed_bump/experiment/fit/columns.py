@@ -12,7 +12,7 @@ from speed_bump.experiment.fit.noise import Booleans, ages
 from speed_bump.experiment.record import Block, Floats, Integers, Record
 
 # Stages whose slots are regressed together.
-SINGLE = frozenset({"single", "levels", "rare", "few"})
+SINGLE = frozenset({"single", "longer", "levels", "rare", "few"})
 GROUPS = frozenset({"groups"})
 # A rest begins with this many slots in which buffers may still refill.
 SETTLING = 50

@@ -17,7 +17,7 @@ from speed_bump.experiment.fit.effects import (
     spacing_of,
 )
 from speed_bump.experiment.fit.interval import chi_square_tail
-from speed_bump.experiment.record import Floats
+from speed_bump.experiment.record import Floats, Integers
 
 LAGS = 20
 # For all functions together, how often chance alone would report something.
@@ -25,6 +25,8 @@ RATE = 0.01
 # With more arms, the fits of late effects and of phases take too long.
 MAX_ARMS = 48
 PARTS = 3
+# With fewer delays in a part than these, its errors are not known.
+MIN_IN_PART = 8
 # Late effects whose sum is smaller change no verdict.
 LATE = 0.1
 
@@ -104,7 +106,9 @@ def diagnose(effects: Effects, y: Floats | None = None) -> Diagnostics:
     thirds = _thirds(effects, times, spacing)
     if thirds:
         for k in real:
-            parts = [(f.c[k], f.se[k]) for f in thirds]
+            if any(part.delayed[k] < MIN_IN_PART for part in thirds):
+                continue
+            parts = [(part.fit.c[k], part.fit.se[k]) for part in thirds]
             if any(not math.isfinite(c) or not s > 0 for c, s in parts):
                 continue
             weights = [1 / s**2 for _, s in parts]
@@ -117,8 +121,16 @@ def diagnose(effects: Effects, y: Floats | None = None) -> Diagnostics:
     return found
 
 
-def _thirds(effects: Effects, times: Floats, spacing: float) -> list[Fit]:
-    """The fits of the parts of a run in which each function was delayed."""
+@dataclass(frozen=True)
+class _Third:
+    """A part of the run: its fit, and by column how many of its slots are delayed."""
+
+    fit: Fit
+    delayed: Integers
+
+
+def _thirds(effects: Effects, times: Floats, spacing: float) -> list[_Third]:
+    """The parts of a run in which each function was delayed."""
     table = effects.table
     busy = np.flatnonzero((table.age >= 0) & (table.x > 0).any(1))
     if len(busy) < 60 * PARTS:
@@ -132,7 +144,8 @@ def _thirds(effects: Effects, times: Floats, spacing: float) -> list[Fit]:
         fit = regress(times, table.x, table.other, part, table.plans, spacing=spacing)
         if fit is None:
             return []
-        found.append(fit)
+        delayed = ((age >= 0)[:, None] & (table.x > 0)).sum(0)
+        found.append(_Third(fit, delayed))
     return found
 
 

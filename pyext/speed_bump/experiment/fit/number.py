@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 # isort: off
@@ -429,6 +429,21 @@ def _pooled(
 
     # Delays so small that little is known of them say nothing about larger ones.
     some = [e for e in some if tells(e, TOLD)] or some
+    number = _together(some, found, place, threads, of)
+    least = min(some, key=lambda e: e.interval.high)
+    if least.interval.high < THRESHOLD <= number.interval.high:
+        # The bounds above of all doses hold for small ones, of which no more arrives.
+        return replace(of(least, number.shape), small=True, notes=number.notes)
+    return number
+
+
+def _together(
+    some: list[Effect],
+    found: Effects,
+    place: dict[Column, int],
+    threads: float,
+    of: Callable[..., Number],
+) -> Number:
     best = min(some, key=lambda e: e.se)
     if len(some) == 1:
         number = of(best)

@@ -42,6 +42,7 @@ from speed_bump.experiment.fit.interval import (
     upper_tail,
 )
 from speed_bump.experiment.fit.judge import Chance, Common, finding
+from speed_bump.experiment.fit.longer import sort
 from speed_bump.experiment.fit.number import (
     SHAM_TIMES,
     Number,
@@ -96,6 +97,7 @@ def verdict(record: Record, final: bool = True) -> Verdict:
     out.slowdown = slowdown(record)
     took = delivered(record)
     out.delivered_share = took.ratios.get("", math.nan)
+    record = sort(record).record
     data = table(record, SINGLE)
     found = effects(data)
     known: dict[str, Number] = {}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from speed_bump.experiment.fit.columns import SINGLE, table
 from speed_bump.experiment.fit.contention import contention
 from speed_bump.experiment.fit.effects import Effects, effects
+from speed_bump.experiment.fit.longer import sort
 from speed_bump.experiment.record import Record
 from speed_bump.experiment.slots.now import Now
 
@@ -28,6 +29,7 @@ class Estimate:
         is_refused: whether other programs are in the way of any label
         seen: slots until then
         at_s: since the first slot
+        visible: functions of which longer delays are of no use
     """
 
     effects: Effects
@@ -35,6 +37,7 @@ class Estimate:
     is_refused: bool
     seen: int
     at_s: float
+    visible: frozenset[str]
 
 
 def estimate(
@@ -49,6 +52,8 @@ def estimate(
     """
     if previous is not None and not _is_due(record, now, previous, most):
         return previous
+    kept = sort(record)
+    record = kept.record
     data = table(record, SINGLE)
     if data is None:
         return None
@@ -62,6 +67,7 @@ def estimate(
         bool(how.refusal),
         now.seen,
         now.elapsed_s,
+        kept.visible,
     )
 
 

@@ -10,11 +10,14 @@ from speed_bump.experiment.fit.columns import Column
 from speed_bump.experiment.fit.effects import Effect, Effects
 from speed_bump.experiment.fit.finding import own_share
 from speed_bump.experiment.fit.interval import THRESHOLD
+from speed_bump.experiment.fit.longer import seems_hidden
 from speed_bump.experiment.fit.number import TOLD
 from speed_bump.experiment.record import Record
 
 # No answer is final, and no dose changed, before each arm has this many holds.
 MIN_HOLDS = 20
+# Before so many slots have its delay, nothing is guessed of a function.
+MIN_SEEN = 5
 # Functions that are decided, or whose headroom is below a hundredth, are delayed less
 # often by this factor.
 DECIDED, SMALL_HEADROOM, LITTLE = 0.4, 0.6, 0.01
@@ -50,12 +53,14 @@ class Known:
         threads: that do units at the same time
         precision: the half-width of the intervals that the user wants
         alarms: until now
+        visible: functions of which longer delays are of no use
     """
 
     effects: Effects
     threads: float
     precision: float
     alarms: Alarms
+    visible: frozenset[str]
 
     def valid(self, name: str) -> list[Effect]:
         """The effects of a function that are still valid after alarms."""
@@ -101,6 +106,18 @@ class Known:
         """Whether there is a function of which hardly anything is known."""
         some = (self.headline(name) for name in names)
         return any(e is None or self.half(e) > TOLD for e in some)
+
+    def seem_hidden(self, names: Sequence[str]) -> list[str]:
+        """Functions that may well be hidden, of which that is not certain yet."""
+        some = []
+        for name in names:
+            effect = self.headline(name)
+            if effect is None or effect.delayed < MIN_SEEN or name in self.visible:
+                continue
+            is_open = effect.interval.low <= THRESHOLD <= effect.interval.high
+            if is_open and seems_hidden(effect):
+                some.append(name)
+        return some
 
     def are_settled(self, names: Sequence[str]) -> bool:
         """After an alarm: whether the smaller dose has been seen for long enough."""

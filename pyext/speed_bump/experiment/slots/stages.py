@@ -20,6 +20,7 @@ import numpy as np
 
 from speed_bump.experiment.fit.bill import ALARM_LOOKING, Bill, bills
 from speed_bump.experiment.fit.interval import INCONCLUSIVE
+from speed_bump.experiment.fit.longer import LONGER, uses_slack
 from speed_bump.experiment.fit.verdict import verdict
 from speed_bump.experiment.record import MAX_ARMS, Arm, Block, Record
 from speed_bump.experiment.slots.arms import Delays, cost, rare_dose
@@ -61,6 +62,8 @@ LEVELS_FROM = 0.6
 # From this part of the budget on, functions that may have headroom are delayed more
 # often than others.
 WEIGHTS_FROM = 0.4
+# From this part on, those that seem hidden have delays that are longer by this factor.
+LONGER_FROM, TIMES = 0.15, 2.0
 TIES_SLOTS = 640
 MIN_TIES = 240
 # They may begin when intervals are narrower than this multiple of the requested width.
@@ -124,6 +127,8 @@ class Stages:
         self._is_answered = True
         # Whether shorter delays, in turns with other questions, are next.
         self._turn = False
+        # Whether the last block had longer delays, of functions that seem hidden.
+        self._longer = False
         # Functions whose slack was asked, and slots in which functions were tied.
         self._pedestals: set[str] = set()
         self._ties = 0
@@ -198,7 +203,11 @@ class Stages:
             if is_fresh:
                 self._heed(bills(found.effects, ALARM_LOOKING))
             known = Known(
-                found.effects, found.threads, self.options.precision, self._doses.alarms
+                found.effects,
+                found.threads,
+                self.options.precision,
+                self._doses.alarms,
+                found.visible,
             )
             if is_fresh and names:
                 self._doses = self._doses.chosen(known, now, LEVELS_FROM)
@@ -214,6 +223,8 @@ class Stages:
             is_done = narrow and not found.is_refused
             is_done = is_done and (not known.alarms or known.are_settled(names))
             if is_done and self._has_answers(record, found, wanted):
+                return
+            if self._ask_with_longer(record, now, known, names):
                 return
         self._one_at_a_time("single", names, (self._doses.dose,), record, now)
 
@@ -262,6 +273,29 @@ class Stages:
         self._ties += count
         self._push(block, now, rests=True)
         return True
+
+    def _ask_with_longer(
+        self, record: Record, now: Now, known: Known, names: list[str]
+    ) -> bool:
+        """Longer delays of functions that seem hidden, in turns; True: there is a block.
+
+        Of a delay that is twice as long, half the width of an interval is left. Hidden is
+        what costs less than a tenth of its delay, and what is hidden of a longer delay is
+        of a shorter one, too: slack only bends the response upwards. If less slack is
+        left, the shorter delays still have the last word.
+        """
+        is_late = now.elapsed_s > LONGER_FROM * self.options.budget_s
+        some = [
+            name for name in known.seem_hidden(names) if self._delays.given(name) is None
+        ]
+        # Longer ones would move the bottleneck, if these do.
+        moves = any(map(uses_slack, bills(known.effects)))
+        may = is_late and bool(some) and not moves and not known.alarms
+        self._longer = may and not self._longer
+        if self._longer:
+            dose = float(f"{TIMES * self._doses.dose:.6g}")
+            self._one_at_a_time(LONGER, some, (dose,), record, now)
+        return self._longer
 
     def _to_be_shortened(
         self, record: Record, known: Known, names: list[str], narrow: bool, late: bool
