@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from speed_bump.experiment.fit.columns import SINGLE, table
 from speed_bump.experiment.fit.contention import contention
 from speed_bump.experiment.fit.effects import Effects, effects
-from speed_bump.experiment.fit.longer import sort
+from speed_bump.experiment.fit.longer import LONGER, sort
 from speed_bump.experiment.record import Record
 from speed_bump.experiment.slots.now import Now
 
@@ -76,4 +76,6 @@ def _is_due(record: Record, now: Now, previous: Estimate, most: int) -> bool:
         return False
     width = 2 * min(len(record.functions), most) + 10
     takes = FIT_NS * now.slots * width * (0.15 * width + 400) / 1e9
+    # One more, to sort out blocks of longer delays.
+    takes *= 1 + any(block.stage == LONGER for block in record.blocks)
     return now.elapsed_s - previous.at_s >= takes / FIT_SHARE
