@@ -22,7 +22,7 @@ from speed_bump.experiment.record import Floats
 ALARM = 2.58
 ALARM_LOOKING = 3.3
 # A bill below this part of the delays in a block changes no verdict.
-SMALL = 0.03
+SMALL = 0.05
 # Without any single cycle, this much of what is required must remain.
 WITHOUT_ONE = 0.5
 
