@@ -42,6 +42,16 @@ def test_a_slot_is_a_round_of_an_event_loop(connections):
     assert factor(slots_of(times + noise(len(times))), MINUTE_NS) % connections == 0
 
 
+def test_a_slot_is_an_iteration_of_reinforcement_learning():
+    """Many steps of the optimizer, and then the collection of experience.
+
+    There are 270 of these iterations in a minute: enough.
+    """
+    one = [2.5e6] * 39 + [1.2e8]
+    times = np.array(one * 15)
+    assert 32 <= factor(slots_of(times + noise(len(times))), MINUTE_NS) <= 40
+
+
 def test_a_slot_is_not_longer_than_it_must_be():
     even = 3e6 + noise(600)
     assert factor(slots_of(even), MINUTE_NS) == 1

@@ -15,7 +15,7 @@ from speed_bump.experiment.record import Floats, Slots
 # Slots that are joined, at most.
 LONGEST = 64
 # Joined slots that must have been seen, and that must be left.
-MIN_SEEN, MIN_LEFT = 12, 300
+MIN_SEEN, MIN_LEFT = 12, 120
 # Slots are joined if the variance per slot is less than this part of what it was; of such
 # numbers the smallest that is nearly as good as the best.
 WORTH, NEARLY = 0.35, 1.6
