@@ -477,7 +477,7 @@ def _stages(options: argparse.Namespace, seconds: float) -> tuple[Stages, int]:
     max_slowdown = _slowdown(options.max_slowdown)
     levels = _levels(options.levels)
     if levels is not None:
-        return sweep.Sweep(levels, options.precision, max_slowdown, drawn), drawn
+        return sweep.Sweep(levels, max_slowdown, drawn), drawn
     each = delay(options.delay)
     fixed: dict[str, int] = {} if each is None else collections.defaultdict(lambda: each)
     if options.latency:

@@ -22,26 +22,17 @@ MIN_DELAY_NS = 250
 
 
 class Sweep:
-    """Measures at the given levels until the time is up.
+    """Measures at the given levels until the time is up: a curve has no one width.
 
     Args:
         levels: delays, in parts of the undelayed time of a slot
-        precision: is not looked at: a curve has no one width
         max_slowdown: delays over the whole run stay below it
     """
 
-    def __init__(
-        self,
-        levels: tuple[float, ...],
-        precision: float,
-        max_slowdown: float,
-        seed: int,
-    ) -> None:
+    def __init__(self, levels: tuple[float, ...], max_slowdown: float, seed: int) -> None:
         self.levels = levels
-        self.precision = precision
         self.max_slowdown = max_slowdown
         self.seed = seed
-        self.stage = "levels"
 
     def next_block(self, record: Record) -> Block | None:
         """The next block: the arms are the functions, one at a time."""
