@@ -242,7 +242,8 @@ TORCH = Program(
     native=False,
     script=("bench/workloads/torch_train.py", "--steps", "0", "--seconds"),
 )
-# The same with four threads of torch and two workers, which share the CPUs with them.
+# The same with four threads of torch and two workers, which share the CPUs with them. Not
+# measured by definition so far: a worker's delay may take CPU time from the main process.
 TORCH_THREADS = replace(
     TORCH,
     name="torch_threads",

@@ -22,7 +22,7 @@ MIN_DELAY_NS = 250
 
 
 class Sweep:
-    """Measures at the given levels until the time is up: a curve has no one width.
+    """Measures at the given levels until the time is up: a curve has no single width.
 
     Args:
         levels: delays, in parts of the undelayed time of a slot
