@@ -76,7 +76,7 @@ void work(int n)
 }}
 void piece(void)
 {{
-	for (volatile long i = 0; i < 300000; i++)
+	for (volatile long i = 0; i < 1500000; i++)
 		;
 }}
 void once(void)
@@ -86,9 +86,10 @@ void once(void)
 }}
 void *pool(void *unused)
 {{
+	/* A pool that is awake less than a fifth of the time only waits for work. */
 	for (;;) {{
 		piece();
-		usleep(2000);
+		usleep(500);
 	}}
 	return unused;
 }}
