@@ -20,7 +20,7 @@ def parse(line):
     return json.loads(line)
 async def handle(reader, writer):
     while await reader.readline():
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0.0002)
         writer.write(render())
 async def ask(port):
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
