@@ -525,6 +525,18 @@ def test_one_delay_for_all():
     }
 
 
+@pytest.mark.parametrize(("others", "at_least"), [(0, 1), (3, 3)])
+def test_blocks_are_shorter_where_others_use_the_machine(others, at_least):
+    """Several rests in about 500 slots show how much it changes between them."""
+    budget_s = 120.0 if not others else 330.0
+    run, _ = model.experiment(
+        lambda draw: model.Shared(draw, others, 0.8), "recorded", 1, budget_s, 250e6
+    )
+    assert 400 < len(run.record.slots) < 600
+    rests = sum(not block.masks.any() for block in run.record.blocks)
+    assert at_least <= rests < at_least + 2
+
+
 def test_functions_that_come_later_are_asked_too():
     draw = np.random.default_rng(1)
     run = model.Run(model.Program(draw, 4), "heavy", draw)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from speed_bump.experiment.fit.columns import base_time
+from speed_bump.experiment.fit.contention import NEARLY_ALONE
 from speed_bump.experiment.record import Record
 
 # Fewer slots say too little.
@@ -32,6 +33,7 @@ class Now:
         given: all delays so far, in undelayed slots
         slots: that the record has
         seen: slots so far, of which the record may have forgotten the oldest
+        is_shared: whether other programs, or its own threads, take CPUs from it
     """
 
     slot_ns: float
@@ -42,6 +44,7 @@ class Now:
     given: float
     slots: int
     seen: int
+    is_shared: bool = False
 
     @property
     def left_slots(self) -> float:
@@ -108,4 +111,5 @@ class Clock:
             float(np.nansum(slots.delivered_ns)) / base,
             len(slots),
             self._seen,
+            record.machine.share < NEARLY_ALONE,
         )

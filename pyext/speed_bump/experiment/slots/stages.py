@@ -28,6 +28,7 @@ from speed_bump.experiment.slots.blocks import (
     APART,
     BLOCK,
     BLOCKS_A_REST,
+    BUSY_SHARE,
     REST,
     Turns,
     chances_of,
@@ -53,6 +54,9 @@ from speed_bump.experiment.slots.second_order import (
 # The length of a block, if slots are short.
 BLOCK_S = 2.0
 MAX_BLOCK = 960
+# Where others use the machine, and there are few slots, blocks are shorter, down to
+# MIN_BLOCK: CYCLES of blocks and a rest show how much the machine changes between them.
+CYCLES, MIN_BLOCK = 5, 45
 # The maximal number of functions in a block that are called seldom.
 MAX_RARE = 8
 # No answer is final, and no dose changed, before there are this many slots.
@@ -385,13 +389,16 @@ class Stages:
         self._queue.append(block)
         self._since_rest += 1
         if rests or self._since_rest >= BLOCKS_A_REST:
-            length = max(REST, self._block_slots(now) * BLOCKS_A_REST // 3)
-            self._queue.append(rest(length))
+            self._queue.append(rest(max(1, self._block_slots(now) * REST // BLOCK)))
             self._since_rest = 0
 
     def _block_slots(self, now: Now) -> int:
         by_time = BLOCK_S * 1e9 / now.slot_ns
-        return int(min(max(BLOCK, by_time), MAX_BLOCK, math.ceil(now.left_slots)))
+        least = float(BLOCK)
+        if now.is_shared:
+            part = BUSY_SHARE / BLOCKS_A_REST / CYCLES
+            least = min(max((now.seen + now.left_slots) * part, MIN_BLOCK), BLOCK)
+        return int(min(max(least, by_time), MAX_BLOCK, math.ceil(now.left_slots)))
 
     def _draw(self, record: Record, more: int = 0) -> np.random.Generator:
         """The random generator of the next block."""
