@@ -165,7 +165,7 @@ class Stages(Program):
         jitter: float = 0.05,
     ) -> None:
         super().__init__(draw, functions)
-        self.depth, self.cpu, self.device, self.jitter = depth, cpu, device, jitter
+        self.depth, self.work, self.device, self.jitter = depth, cpu, device, jitter
         self.c[1] = 0.0
         self.slack = device - cpu
         if cpu >= device:
@@ -174,6 +174,9 @@ class Stages(Program):
         self.takes: list[float] = []
         self.ends: list[float] = [0.0]
         self.plan: list[float] = []
+        # Of the loop, which reports the units.
+        self.cpu: list[float] = []
+        self.wait: list[float] = []
 
     def slot(self, d: np.ndarray, b: float) -> float:
         self.plan.append(float(d[1]))
@@ -182,11 +185,13 @@ class Stages(Program):
         seen = k
         while seen > 0 and self.ends[seen] > begin:
             seen -= 1
-        work = self.cpu * (1 + self.jitter * self.draw.standard_normal())
+        work = self.work * (1 + self.jitter * self.draw.standard_normal())
         self.made = begin + work + self.plan[seen]
         take = max(self.made, self.ends[k])
         self.takes.append(take)
-        self.ends.append(take + self.device * b + float(d[0] + d[2:].sum()))
+        self.cpu.append(self.device * b + float(d[0] + d[2:].sum()))
+        self.wait.append(0.0)
+        self.ends.append(take + self.cpu[-1])
         return self.ends[-1] - self.ends[-2]
 
 
@@ -375,10 +380,11 @@ class Run:
             calls=np.array(self.calls),
             delivered_ns=np.array(self.delivered),
         )
-        if isinstance(self.program, Shared):
-            slots, program = self.record.slots, self.program
+        program, slots = self.program, self.record.slots
+        if isinstance(program, Shared | Stages):
             slots.cpu_ns = np.array(program.cpu) * self.unit_ns
             slots.wait_ns = np.array(program.wait) * self.unit_ns
+        if isinstance(program, Shared):
             share = float(np.mean(program.shares))
             self.record.machine = Machine(share=share, threads=1.4, cpus=2)
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import subprocess
 import sys
 import time
@@ -135,6 +136,18 @@ def test_the_bill_finds_slack_that_was_used_up():
     false = sum(alarm(model.Program, seed) for seed in range(12))
     assert alarms >= 5
     assert false <= 1
+
+
+@pytest.mark.parametrize("blocked", [0.0, 0.001, 0.5, math.nan])
+def test_slack_is_no_longer_than_the_reporting_thread_is_blocked(blocked):
+    data = columns.table(recorded(model.Program, "heavy", 2).record)
+    data.blocked[:] = blocked
+    (bill,) = bills(effects.effects(data))
+    # The bill alone would allow as much.
+    assert 0.001 < -bill.cost.low < 0.5
+    known = 0.0 if math.isnan(blocked) else blocked
+    assert bill.hides == pytest.approx(min(-bill.cost.low, known))
+    assert bill.vague == (bill.hides > 0.35 * bill.delays)
 
 
 def test_what_is_called_now_and_then_needs_its_calls():

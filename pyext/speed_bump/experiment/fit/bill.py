@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from speed_bump.experiment.fit.columns import Table
 from speed_bump.experiment.fit.effects import MIN_CYCLES, Effects
 from speed_bump.experiment.fit.interval import Interval, around
 from speed_bump.experiment.record import Floats
@@ -23,6 +24,10 @@ ALARM = 2.58
 ALARM_LOOKING = 3.3
 # A bill below this part of the delays in a block changes no verdict.
 SMALL = 0.05
+# Above this part of the delays, slack that may have been used up leaves no label.
+VAGUE = 0.35
+# How long a thread is blocked is not known from fewer slots than these.
+MIN_REST = 20
 # Without any single cycle, this much of what is required must remain.
 WITHOUT_ONE = 0.5
 
@@ -36,6 +41,10 @@ class Bill:
     in the slot and in the next one. An alarm is not believed if a single cycle of blocks
     and a rest causes it (``doubt``), or if more slack was used up than effects were
     measured (``beyond``): hidden delays can't make a program faster than it is.
+
+    Slack of a unit is time for which the thread that reports it is blocked. ``hides``: as
+    much of it as that thread has and ``cost`` does not exclude may have been used up; 0
+    after an alarm, or if it is unknown how long the thread is blocked.
     """
 
     dose: float
@@ -46,6 +55,12 @@ class Bill:
     late: bool
     doubt: bool = False
     beyond: bool = False
+    hides: float = 0.0
+
+    @property
+    def vague(self) -> bool:
+        """Whether it excludes too little for any label."""
+        return self.hides > VAGUE * self.delays
 
 
 def bills(effects: Effects, alarm: float = ALARM) -> list[Bill]:
@@ -58,6 +73,7 @@ def bills(effects: Effects, alarm: float = ALARM) -> list[Bill]:
     unknown = [k for k in real if k not in known]
     c = np.array([effects.effects[k].c for k in known])
     se = np.array([effects.effects[k].se for k in known])
+    blocked = _blocked(table)
     for key in sorted(table.on, reverse=True):
         bill = effects.bill(key)
         rows = (table.other[:, table.on[key]] > 0) & (table.age >= 0)
@@ -75,19 +91,39 @@ def bills(effects: Effects, alarm: float = ALARM) -> list[Bill]:
         most += alarm * math.sqrt(float(np.sum((mean * se) ** 2)))
         beyond = value < 0 and -value - alarm * error > most
         alone = alone or (matters and beyond)
+        cost = around(value, error, effects.fit.df)
         found.append(
             Bill(
                 key[0],
                 key[1],
-                around(value, error, effects.fit.df),
+                cost,
                 delays,
                 matters and not alone and value < 0,
                 matters and not alone and value > 0,
                 alone and not beyond,
                 matters and beyond,
+                0.0 if matters else max(min(-cost.low, blocked), 0.0),
             )
         )
     return found
+
+
+def _blocked(table: Table) -> float:
+    """How long the thread that reports units is blocked in a slot of a rest, on average;
+    0 if that is unknown.
+
+    Of the rest in which it is blocked for longest, because buffers that are full after
+    delays make it wait less.
+    """
+    known = (table.age >= 0) & np.isfinite(table.blocked)
+    rests = known & ~table.x.any(1) & ~table.other.any(1)
+    # A rest ends where there is a delay.
+    which = np.cumsum(table.other.any(1))[rests]
+    if not len(which):
+        return 0.0
+    _, which, slots = np.unique(which, return_inverse=True, return_counts=True)
+    mean = np.bincount(which, table.blocked[rests]) / slots
+    return float(mean[slots >= min(MIN_REST, slots.max())].max())
 
 
 def _by_one(value: float, required: float, parts: Floats) -> bool:

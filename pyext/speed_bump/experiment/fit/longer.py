@@ -35,6 +35,11 @@ class Sorted:
     visible: frozenset[str] = frozenset()
 
 
+def doses_of(record: Record) -> set[float]:
+    """The doses of longer delays."""
+    return {block.doses[0] for block in record.blocks if block.stage == LONGER}
+
+
 def seems_hidden(effect: Effect) -> bool:
     """Whether nothing of its delays may arrive."""
     return effect.c < THRESHOLD + effect.se
@@ -54,7 +59,7 @@ def sort(record: Record) -> Sorted:
     found = effects(data, how.y if how else None)
     if found is None:
         return Sorted(record)
-    tried = {block.doses[0] for block in record.blocks if block.stage == LONGER}
+    tried = doses_of(record)
     billed = bills(found)
     false = {bill.dose for bill in billed if bill.dose in tried and bill.alarm}
     found = found.of_thread(record.side_by_side)

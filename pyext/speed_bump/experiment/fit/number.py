@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 # isort: off
@@ -12,6 +12,7 @@ import speed_bump.experiment.algebra  # noqa: F401
 import numpy as np
 # isort: on
 
+from speed_bump.experiment.fit.bill import Bill
 from speed_bump.experiment.fit.columns import Column, Table
 from speed_bump.experiment.fit.contention import (
     DELIVERED,
@@ -267,11 +268,17 @@ def _sound(found: Effects, out: Verdict) -> set[tuple[float, bool]]:
     return {key for key in keys if (not key[1], key[0]) < least}
 
 
-def bill_refuses(found: Effects, out: Verdict) -> tuple[str, str]:
-    """After an alarm, labels need a smaller dose without any fault."""
+def bill_refuses(
+    found: Effects, out: Verdict, longer: Collection[float] = ()
+) -> tuple[str, str]:
+    """After an alarm, labels need a smaller dose without any fault.
+
+    Args:
+        longer: doses of those delays only that seem hidden
+    """
     alarms = [bill for bill in out.bills if bill.alarm]
     if not alarms:
-        return "", ""
+        return _vague_refuses([b for b in out.bills if b.dose not in longer])
     worst = min(alarms, key=lambda bill: (not bill.apart, bill.dose))
     sound = _sound(found, out)
     used = -worst.cost.value
@@ -302,6 +309,19 @@ def bill_refuses(found: Effects, out: Verdict) -> tuple[str, str]:
                 if 2.58 * error > 0.5:
                     return reason, helps
     return "", ""
+
+
+def _vague_refuses(bills: Sequence[Bill]) -> tuple[str, str]:
+    """Labels need a bill that excludes that much slack was used up."""
+    if not bills or not all(bill.vague for bill in bills):
+        return "", ""
+    least = min(bills, key=lambda bill: bill.hides / bill.delays)
+    return (
+        f"it may be nearly balanced: delays that cost {least.delays:.2g} of a unit together "
+        f"may have used up {least.hides:.2g} of slack, for as long as the thread that "
+        "reports units waits",
+        "run it for longer: what delays cost together is not known well enough",
+    )
 
 
 def _is_plain(effect: Effect) -> bool:

@@ -42,7 +42,7 @@ from speed_bump.experiment.fit.interval import (
     upper_tail,
 )
 from speed_bump.experiment.fit.judge import Chance, Common, finding
-from speed_bump.experiment.fit.longer import sort
+from speed_bump.experiment.fit.longer import doses_of, sort
 from speed_bump.experiment.fit.number import (
     SHAM_TIMES,
     Number,
@@ -110,7 +110,7 @@ def verdict(record: Record, final: bool = True) -> Verdict:
         found, known = _numbers(record, data, found, how, took.ratios, out, final)
         refusal, helps = _refused(out, how.refusal, how.help)
         if not refusal:
-            refusal, helps = bill_refuses(found, out)
+            refusal, helps = bill_refuses(found, out, doses_of(record))
         if final:
             ranks = _ranks(record, data, found, how)
     pedestal = any(block.stage == "pedestal" for block in record.blocks)
