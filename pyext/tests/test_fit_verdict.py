@@ -221,21 +221,6 @@ def test_nearly_balanced_has_no_labels_and_no_numbers():
             assert "balanced" in finding.reason
 
 
-@pytest.mark.parametrize("seed", [9, 10])
-def test_after_few_slots_it_may_be_nearly_balanced(seed):
-    """The loop waits a tenth of a unit for the stage that feeds it. The bill of 480 slots
-    is too wide to see that delays used that up; without it, some would seem to matter.
-    """
-    _, found = model.experiment(
-        lambda draw: model.starved(draw, 0.1), "recorded", seed, 120.0, 250e6
-    )
-    assert not any(bill.alarm for bill in found.bills)
-    for finding in sound(found).findings:
-        assert finding.verdict == "inconclusive"
-        assert "may be nearly balanced" in finding.reason
-        assert "longer" in finding.help
-
-
 def test_part_of_a_large_delay_may_be_slack():
     """The interval of a small delay includes 0, so there is no label."""
     for seed in range(3):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from speed_bump.experiment.fit.columns import Table
-from speed_bump.experiment.fit.effects import MIN_CYCLES, Effects
+from speed_bump.experiment.fit.effects import MIN_CYCLES, Effects, effects
 from speed_bump.experiment.fit.interval import Interval, around
 from speed_bump.experiment.record import Floats
 
@@ -26,8 +26,9 @@ ALARM_LOOKING = 3.3
 SMALL = 0.05
 # Above this part of the delays, slack that may have been used up leaves no label.
 VAGUE = 0.35
-# How long a thread is blocked is not known from fewer slots than these.
-MIN_REST = 20
+# How long a thread is blocked is not known from fewer slots of a rest than these, or if
+# it is known of a smaller part of all slots.
+MIN_REST, KNOWN = 20, 0.9
 # Without any single cycle, this much of what is required must remain.
 WITHOUT_ONE = 0.5
 
@@ -42,9 +43,9 @@ class Bill:
     and a rest causes it (``doubt``), or if more slack was used up than effects were
     measured (``beyond``): hidden delays can't make a program faster than it is.
 
-    Slack of a unit is time for which the thread that reports it is blocked. ``hides``: as
-    much of it as that thread has and ``cost`` does not exclude may have been used up; 0
-    after an alarm, or if it is unknown how long the thread is blocked.
+    Slack of a unit is time for which the thread that reports it is blocked. ``hides``: so
+    much of it may have been used up, as neither ``cost`` nor the times for which it was
+    blocked exclude; 0 after an alarm, or if that is unknown.
     """
 
     dose: float
@@ -63,36 +64,39 @@ class Bill:
         return self.hides > VAGUE * self.delays
 
 
-def bills(effects: Effects, alarm: float = ALARM) -> list[Bill]:
-    """The bill of each dose, the greatest first."""
-    found = []
-    table = effects.table
+def bills(found: Effects, alarm: float = ALARM, slack: bool = False) -> list[Bill]:
+    """The bill of each dose, the greatest first.
+
+    Args:
+        alarm: standard errors below 0 at which a bill is false
+        slack: also what slack may have hidden, which takes as long as ``found`` took
+    """
+    out = []
+    table = found.table
     real = [k for k, column in enumerate(table.columns) if column.functions]
     total = table.x[:, real].sum(1)
-    known = [k for k in real if effects.effects[k].known]
+    known = [k for k in real if found.effects[k].known]
     unknown = [k for k in real if k not in known]
-    c = np.array([effects.effects[k].c for k in known])
-    se = np.array([effects.effects[k].se for k in known])
-    blocked = _blocked(table)
+    c = np.array([found.effects[k].c for k in known])
+    se = np.array([found.effects[k].se for k in known])
+    waits = _Waits(table) if slack else None
     for key in sorted(table.on, reverse=True):
-        bill = effects.bill(key)
+        bill = found.bill(key)
         rows = (table.other[:, table.on[key]] > 0) & (table.age >= 0)
         if bill is None or not rows.any():
             continue
         value, error = bill
         delays = float(np.mean(total[rows]))
         matters = abs(value) > SMALL * delays and abs(value) > alarm * error
-        alone = matters and _by_one(
-            value, alarm * error, effects.fit.parts[table.on[key]]
-        )
+        alone = matters and _by_one(value, alarm * error, found.fit.parts[table.on[key]])
         mean = table.x[rows][:, known].mean(0)
         # The largest possible sum of effects: an unknown effect may be 1.
         most = float(mean @ np.maximum(c, 0) + table.x[rows][:, unknown].mean(0).sum())
         most += alarm * math.sqrt(float(np.sum((mean * se) ** 2)))
         beyond = value < 0 and -value - alarm * error > most
         alone = alone or (matters and beyond)
-        cost = around(value, error, effects.fit.df)
-        found.append(
+        cost = around(value, error, found.fit.df)
+        out.append(
             Bill(
                 key[0],
                 key[1],
@@ -102,20 +106,57 @@ def bills(effects: Effects, alarm: float = ALARM) -> list[Bill]:
                 matters and not alone and value > 0,
                 alone and not beyond,
                 matters and beyond,
-                0.0 if matters else max(min(-cost.low, blocked), 0.0),
+                waits.hide(key, -cost.low, delays) if waits and not matters else 0.0,
             )
         )
-    return found
+    return out
 
 
-def _blocked(table: Table) -> float:
+class _Waits:
+    """How long the thread that reports units is blocked, and how much less by delays."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._longest = _longest_wait(table)
+        self._effects: Effects | None = None
+
+    def hide(self, key: tuple[float, bool], most: float, delays: float) -> float:
+        """The slack that blocks of a dose may have used up, in a slot.
+
+        Args:
+            most: according to the bill
+            delays: the mean delay in a slot
+        """
+        most = min(most, self._longest)
+        if most > VAGUE * delays:
+            most = min(most, self._less_by_delays(key))
+        return max(most, 0.0)
+
+    def _less_by_delays(self, key: tuple[float, bool]) -> float:
+        """By how much shorter waits may be in all slots of these blocks than in rests.
+
+        A delay that the slack of its own slot hides is known to be hidden: it makes that
+        slot's wait shorter.
+        """
+        if self._effects is None:
+            self._effects = effects(self._table, self._table.blocked)
+        found = self._effects
+        if found is None or (change := found.bill(key)) is None:
+            return math.inf
+        return -around(*change, found.fit.df).low
+
+
+def _longest_wait(table: Table) -> float:
     """How long the thread that reports units is blocked in a slot of a rest, on average;
     0 if that is unknown.
 
     Of the rest in which it is blocked for longest, because buffers that are full after
     delays make it wait less.
     """
-    known = (table.age >= 0) & np.isfinite(table.blocked)
+    usable = table.age >= 0
+    known = usable & np.isfinite(table.blocked)
+    if known.sum() < KNOWN * usable.sum():
+        return 0.0
     rests = known & ~table.x.any(1) & ~table.other.any(1)
     # A rest ends where there is a delay.
     which = np.cumsum(table.other.any(1))[rests]

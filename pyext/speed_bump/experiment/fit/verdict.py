@@ -155,7 +155,7 @@ def _numbers(
         found = effects(data, how.y) or found
         device = effects(data, how.device)
         found, own = by_own_shares(record, data, found)
-    out.bills = bills(found)
+    out.bills = bills(found, slack=True)
     out.sham, out.sham_alarms = sham(found)
     if final:
         out.diagnostics = diagnose(found, how.y)
