@@ -318,7 +318,7 @@ def _vague_refuses(bills: Sequence[Bill]) -> tuple[str, str]:
     least = min(bills, key=lambda bill: bill.hides / bill.delays)
     return (
         f"it may be nearly balanced: of delays of {least.delays:.2g} of a unit together, "
-        f"up to {least.hides:.2g} may be hidden, as long as the thread that reports units "
+        f"up to {least.hides:.2g} may be hidden, while the thread that reports units "
         "waits",
         "run it for longer: what delays cost together is not known well enough",
     )
