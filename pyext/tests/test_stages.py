@@ -20,11 +20,13 @@ from speed_bump.experiment.record import (
     MAX_ARMS,
     MAX_LEVELS,
     Machine,
+    Record,
     SelfTime,
     Slots,
 )
 from speed_bump.experiment.slots import plan
 from speed_bump.experiment.slots.arms import Delays
+from speed_bump.experiment.slots.groups import Round
 from speed_bump.experiment.slots.known import Known
 from speed_bump.experiment.slots.now import Now
 from speed_bump.experiment.slots.stages import Options, Stages
@@ -275,6 +277,16 @@ def test_many_functions_are_screened_in_groups():
         assert not model.wrong(finding.verdict, true)
     hidden = sum(finding.verdict == "hidden" for finding in found.findings)
     assert hidden > 30
+
+
+def test_groups_of_which_nothing_is_known_stay():
+    """Until then their functions had no answer, and nothing was said of them."""
+    names = ("m:a", "m:b", "m:c", "m:d")
+    now = Now(50e6, {}, {}, 60, 0, 0, 100, 100)
+    last = Round(1, (names[:2], names[2:]), 50.0, 60.0)
+    last = last.after(Record({}, names, model.empty(4)), now)
+    assert last.is_over
+    assert sorted(last.functions) == list(names)
 
 
 class Crowd(model.Shared):

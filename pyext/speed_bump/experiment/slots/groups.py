@@ -113,15 +113,18 @@ def _are_clear(groups: Sequence[Group], known: Mapping[Group, Effect]) -> bool:
 def _that_may_matter(
     groups: Sequence[Group], known: Mapping[Group, Effect]
 ) -> list[Group]:
-    """The groups whose members may cost something, the costliest first."""
-    some = []
+    """The groups whose members may cost something, the costliest first; then those of
+    which nothing is known.
+    """
+    some, unknown = [], []
     for group in groups:
         effect = known.get(group)
         if effect is None:
+            unknown.append(group)
             continue
         total, error = effect.c * len(group), effect.se * len(group)
         # With much data a small number is certain, though it is below all thresholds.
         over = total + 1.64 * error > min(GROUP_DONE, THRESHOLD + 4 * error)
         if over and total > 0.5 * error:
             some.append((total, group))
-    return [group for _, group in sorted(some, reverse=True)]
+    return [*(group for _, group in sorted(some, reverse=True)), *unknown]
