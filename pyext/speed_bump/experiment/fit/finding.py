@@ -70,7 +70,7 @@ class Verdict:
     delays; ``cpu_share`` the part of the wanted CPU time that its threads had;
     ``sham_alarms``: the sham, which delays nothing, certainly seems to cost something;
     ``shared``: other programs used the CPUs enough that it had to be taken into
-    account.
+    account; ``vague``: there is no label because bills exclude too little.
     """
 
     findings: list[Finding]
@@ -86,6 +86,7 @@ class Verdict:
     slots: int = 0
     slowdown: float = 0.0
     shared: bool = False
+    vague: bool = False
 
     def of(self, name: str) -> Finding:
         """The finding of a function."""

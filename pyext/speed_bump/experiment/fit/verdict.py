@@ -111,6 +111,7 @@ def verdict(record: Record, final: bool = True) -> Verdict:
         refusal, helps = _refused(out, how.refusal, how.help)
         if not refusal:
             refusal, helps = bill_refuses(found, out, doses_of(record))
+            out.vague = bool(refusal) and not any(bill.alarm for bill in out.bills)
         if final:
             ranks = _ranks(record, data, found, how)
     pedestal = any(block.stage == "pedestal" for block in record.blocks)

@@ -331,7 +331,8 @@ class Stages:
             self._judged_at = found.seen
             judged = verdict(record)
             has_labels = any(f.verdict != INCONCLUSIVE for f in judged.findings)
-            is_sound = has_labels or not any(b.alarm or b.vague for b in judged.bills)
+            is_false = judged.vague or any(bill.alarm for bill in judged.bills)
+            is_sound = has_labels or not is_false
             if not is_sound:
                 self._heed(judged.bills)
             is_noisy = any(f.is_too_noisy for f in judged.findings if f.name in names)
