@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 import time
@@ -149,17 +150,23 @@ def working(tmp_path: Path, text: str, targets: str) -> Iterator[Workload]:
         yield running
 
 
+# It notes how long it was in nap(), and how long in all.
 NAPS = """
-import time
+import os, struct, time
+notes = os.open({notes!r}, os.O_WRONLY | os.O_CREAT)
 def nap():
     time.sleep(0.0005)
 def work():
     end = time.thread_time() + 0.002
     while time.thread_time() < end:
         pass
+napped, begin = 0.0, time.monotonic()
 while True:
+    before = time.monotonic()
     nap()
+    napped += time.monotonic() - before
     work()
+    os.pwrite(notes, struct.pack("dd", napped, time.monotonic() - begin), 0)
 """
 
 
@@ -183,16 +190,30 @@ def test_a_function_that_wakes_up_has_not_the_time_of_others(
     tmp_path: Path, burners: int
 ) -> None:
     """After each sleep the thread waits for its CPU, in the function that slept."""
-    with working(tmp_path, NAPS, "__main__:nap\n__main__:work\n") as running:
+    notes = tmp_path / "notes"
+
+    def noted() -> tuple[float, float]:
+        napped, whole = struct.unpack("dd", notes.read_bytes())
+        return napped, whole
+
+    text = NAPS.format(notes=str(notes))
+    with working(tmp_path, text, "__main__:nap\n__main__:work\n") as running:
         # With others on this CPU besides, looks are few, and one time may be wrong.
         for _ in range(4):
+            before = noted()
             found = self_times(running.sample(4 * SECOND, lambda: None))
+            napped, whole = (b - a for a, b in zip(before, noted(), strict=True))
             nap, work = found["__main__:nap"], found["__main__:work"]
             assert nap.share + work.share == pytest.approx(1, abs=0.15)
-            # Asleep for 0.5 ms of a unit that takes some 10, and hardly ever on a CPU.
-            if nap.share < 0.35 * work.share and work.queued > nap.queued:
+            if (
+                abs(nap.share - napped / whole) < 0.1
+                and nap.queued < nap.share
+                # It hardly computes in nap(), and never sleeps in work().
+                and nap.asleep == pytest.approx(nap.share - nap.queued, abs=0.05)
+                and work.asleep < 0.05
+            ):
                 return
-    raise AssertionError(found)
+    raise AssertionError((found, napped / whole))
 
 
 PACKS = """
