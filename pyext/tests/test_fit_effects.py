@@ -142,12 +142,26 @@ def test_the_bill_finds_slack_that_was_used_up():
 def test_slack_is_no_longer_than_the_reporting_thread_is_blocked(blocked):
     data = columns.table(recorded(model.Program, "heavy", 2).record)
     data.blocked[:] = blocked
-    (bill,) = bills(effects.effects(data), slack=True)
+    (found,) = bills(effects.effects(data), slack=True)
     # The bill alone would allow as much.
-    assert 0.001 < -bill.cost.low < 0.5
+    assert 0.001 < -found.cost.low < 0.5
     known = 0.0 if math.isnan(blocked) else blocked
-    assert bill.hides == pytest.approx(min(-bill.cost.low, known))
-    assert bill.vague == (bill.hides > 0.35 * bill.delays)
+    assert found.hides == pytest.approx(min(-found.cost.low, known))
+    assert found.vague == (found.hides > 0.35 * found.delays)
+
+
+@pytest.mark.parametrize("shorter", [0.0, 0.3])
+def test_slack_that_was_used_up_makes_waits_shorter(monkeypatch, shorter):
+    """Where they are as long in blocks as in rests, none was."""
+    monkeypatch.setattr("speed_bump.experiment.fit.bill.VAGUE", 0.01)
+    data = columns.table(recorded(model.Program, "heavy", 2).record)
+    jitter = 0.001 * np.random.default_rng(1).standard_normal(len(data.y))
+    data.blocked[:] = 0.5 + jitter - shorter * data.other.any(1)
+    (found,) = bills(effects.effects(data), slack=True)
+    if shorter:
+        assert found.hides == pytest.approx(-found.cost.low)
+    else:
+        assert found.hides < 0.2 * -found.cost.low
 
 
 def test_what_is_called_now_and_then_needs_its_calls():

@@ -280,7 +280,7 @@ def test_many_functions_are_screened_in_groups():
 
 
 def test_groups_of_which_nothing_is_known_stay():
-    """Until then their functions had no answer, and nothing was said of them."""
+    """Their functions would have no answer, and nothing would be said of them."""
     names = ("m:a", "m:b", "m:c", "m:d")
     now = Now(50e6, {}, {}, 60, 0, 0, 100, 100)
     last = Round(1, (names[:2], names[2:]), 50.0, 60.0)
@@ -441,6 +441,26 @@ def test_it_does_not_end_with_a_refusal_while_there_is_time(monkeypatch):
     assert len(run.record.slots) > slots
     later = [b.doses[0] for b in run.record.blocks if b.stage == "single"]
     assert later[-1] < 0.6 * dose
+    assert run.time_ns < 500e9
+    assert [f.verdict for f in found.findings] == ["matters"] * 6
+
+
+def test_it_does_not_end_while_the_bill_is_too_wide(monkeypatch):
+    judged = []
+
+    def refuses_once(record, final=True):
+        found = verdict(record, final)
+        if not judged:
+            judged.append(len(record.slots))
+            found.vague = True
+            found.findings = [
+                dataclasses.replace(f, verdict="inconclusive") for f in found.findings
+            ]
+        return found
+
+    monkeypatch.setattr("speed_bump.experiment.slots.stages.verdict", refuses_once)
+    run, found = model.experiment(model.Program, "quiet", 1, budget_s=600)
+    assert len(run.record.slots) > judged[0]
     assert run.time_ns < 500e9
     assert [f.verdict for f in found.findings] == ["matters"] * 6
 

@@ -269,7 +269,7 @@ def _sound(found: Effects, out: Verdict) -> set[tuple[float, bool]]:
 
 
 def bill_refuses(
-    found: Effects, out: Verdict, longer: Collection[float] = ()
+    found: Effects, out: Verdict, longer: Collection[float]
 ) -> tuple[str, str]:
     """After an alarm, labels need a smaller dose without any fault.
 

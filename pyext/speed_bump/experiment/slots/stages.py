@@ -390,17 +390,23 @@ class Stages:
         self._queue.append(block)
         self._since_rest += 1
         if rests or self._since_rest >= BLOCKS_A_REST:
-            self._queue.append(rest(max(1, self._block_slots(now) * REST // BLOCK)))
+            block = max(_least_block(now), self._block_slots(now))
+            self._queue.append(rest(block * REST // BLOCK))
             self._since_rest = 0
 
     def _block_slots(self, now: Now) -> int:
         by_time = BLOCK_S * 1e9 / now.slot_ns
-        least = float(BLOCK)
-        if now.is_shared:
-            part = BUSY_SHARE / BLOCKS_A_REST / CYCLES
-            least = min(max((now.seen + now.left_slots) * part, MIN_BLOCK), BLOCK)
-        return int(min(max(least, by_time), MAX_BLOCK, math.ceil(now.left_slots)))
+        long = min(max(_least_block(now), by_time), MAX_BLOCK)
+        return int(min(long, math.ceil(now.left_slots)))
 
     def _draw(self, record: Record, more: int = 0) -> np.random.Generator:
         """The random generator of the next block."""
         return np.random.default_rng((self.seed, len(record.blocks) + more))
+
+
+def _least_block(now: Now) -> int:
+    """The slots of a block, if slots are long."""
+    if not now.is_shared:
+        return BLOCK
+    cycle = (now.seen + now.left_slots) / CYCLES
+    return int(min(max(cycle * BUSY_SHARE / BLOCKS_A_REST, MIN_BLOCK), BLOCK))
