@@ -390,8 +390,8 @@ class Stages:
         self._queue.append(block)
         self._since_rest += 1
         if rests or self._since_rest >= BLOCKS_A_REST:
-            block = max(_least_block(now), self._block_slots(now))
-            self._queue.append(rest(block * REST // BLOCK))
+            slots = max(_least_block(now), self._block_slots(now))
+            self._queue.append(rest(slots * REST // BLOCK))
             self._since_rest = 0
 
     def _block_slots(self, now: Now) -> int:
