@@ -431,19 +431,19 @@ def test_what_is_kept_of_stacks_is_of_the_looks_that_are(library: str) -> None:
     with Runner(command(library), show_output=False) as runner:
         everything = parse_targets("*:*", "found")
         with Workload(runner, everything, Progress(), calls=True) as program:
-            while not program.stacks(50_000_000).samples:
+            while not program.sampler.stacks(50_000_000).samples:
                 assert program.is_running()
-            program.begin_native_looks(natives.is_asked_of)
-            looks = program._native_looks_of
+            program.sampler.begin_native_looks(natives.is_asked_of)
+            looks = program.sampler._native_looks_of
             assert looks
             # As during imports: the samples are discarded repeatedly.
             for _ in range(30):
                 since = looks.since_ns
-                program.stacks(50_000_000)
-                program.forget_native_looks()
+                program.sampler.stacks(50_000_000)
+                program.sampler.forget_native_looks()
             if looks.refused:
                 pytest.skip(looks.refused)
-            moments = program._looking.note_moments(False)
+            moments = program.sampler._looking.note_moments(False)
     assert moments
     assert min(seen[0][0] for seen in moments.values()) >= since
 

@@ -414,14 +414,14 @@ def test_native_frames_stand_below_those_of_python(tmp_path: Path) -> None:
             program.look()
             time.sleep(0.05)
         for _ in range(10):
-            program.sample(10**9, lambda: None)
-            found = program.looks()
+            program.sampler.sample(10**9, lambda: None)
+            found = program.sampler.looks()
             packing = stacks_of(found, "pack")
             names = {name for stack in packing for kind, name in stack if kind == MACHINE}
             if any(name.endswith(":deflate") for name in names):
                 break
-        if not names and program.native_refused:
-            pytest.skip(program.native_refused)
+        if not names and program.sampler.native_refused:
+            pytest.skip(program.sampler.native_refused)
     assert any(name.endswith(":deflate") for name in names), packing
     # The callable has its Python name only once. At a place without a call, such as the
     # entry of the function, it is seen by a late look.

@@ -201,7 +201,7 @@ def test_a_function_that_wakes_up_has_not_the_time_of_others(
         # With others on this CPU besides, looks are few, and one time may be wrong.
         for _ in range(4):
             before = noted()
-            found = self_times(running.sample(4 * SECOND, lambda: None))
+            found = self_times(running.sampler.sample(4 * SECOND, lambda: None))
             napped, whole = (b - a for a, b in zip(before, noted(), strict=True))
             nap, work = found["__main__:nap"], found["__main__:work"]
             assert nap.share + work.share == pytest.approx(1, abs=0.15)
@@ -237,7 +237,7 @@ while True:
 def test_waiting_for_the_gil_is_not_the_functions_time(tmp_path: Path) -> None:
     """After each call without it the thread waits until the other one yields: 5 ms."""
     with working(tmp_path, PACKS, "__main__:pack\n__main__:busy\n") as running:
-        found = self_times(running.sample(2 * SECOND, lambda: None))
+        found = self_times(running.sampler.sample(2 * SECOND, lambda: None))
     assert 0 < found["__main__:pack"].share < 0.7
     assert found["__main__:busy"].share > 0.3
 
@@ -278,7 +278,7 @@ while True:
 def test_waiting_for_a_client_is_not_the_servers_time(tmp_path: Path) -> None:
     """Also if it is not known which C functions are called."""
     with working(tmp_path, SERVES, "__main__:serve\n__main__:nap\n") as running:
-        found = self_times(running.sample(2 * SECOND, lambda: None))
+        found = self_times(running.sampler.sample(2 * SECOND, lambda: None))
     serve = found.get("__main__:serve", SelfTime(0.0, 0.0))
     assert serve.share < 0.1
     assert found["__main__:nap"].asleep > 0.1

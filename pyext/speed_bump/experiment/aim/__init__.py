@@ -297,7 +297,7 @@ class _WithPython:
                 if looked.is_enough(ENOUGH_S, MAX_RUNS):
                     found, self._names = _found(looked, self.progress, is_own)
                     found.say(self.first)
-                looked.native.add(program.end_native_looks())
+                looked.native.add(program.sampler.end_native_looks())
                 if found and program.is_running():
                     self._count(found, program, max_slowdown)
                 _check_end(program)

@@ -411,7 +411,7 @@ class _Watch:
         longest_s = max(seconds, self._launch.limit_s)
         if native and looked.runs > 1:
             # What is called once in a short run may be called at its start.
-            program.begin_native_looks(natives.is_asked_of)
+            program.sampler.begin_native_looks(natives.is_asked_of)
             native = False
         while program.is_running() and work.fair_s < seconds and work.seconds < longest_s:
             window = self._window()
@@ -428,7 +428,7 @@ class _Watch:
                 continue
             self._keep(window)
             if native and looked.processes and work.seconds >= SETTLED_S:
-                program.begin_native_looks(natives.is_asked_of)
+                program.sampler.begin_native_looks(natives.is_asked_of)
                 native = False
             if self._is_enough(is_own):
                 break
@@ -436,7 +436,7 @@ class _Watch:
         looked.fair_s += work.fair_s
         looked.goes_on = program.is_running()
         # What is thought of it takes a while.
-        program.stop_native_looks()
+        program.sampler.stop_native_looks()
         looked.cpu_share = work.share
 
     def _tell(self, key: str, text: str) -> None:
@@ -448,7 +448,7 @@ class _Watch:
         """Look at the program for a moment."""
         program, looked = self._program, self._looked
         begin = time.monotonic()
-        stacks = program.stacks(int(self._window_s * 1e9))
+        stacks = program.sampler.stacks(int(self._window_s * 1e9))
         before = time.thread_time()
         counts = program.calls_by_process()
         # A large program is sampled less often. Waiting for a CPU costs nothing, and a
@@ -492,7 +492,7 @@ class _Watch:
         looked.all_import_s += window.stacks.seconds
         before = looked.imported.get(imports, 0.0)
         looked.imported[imports] = before + window.stacks.seconds
-        self._program.forget_native_looks()
+        self._program.sampler.forget_native_looks()
         self._work.forget()
         text = f"waiting: the program is importing {imports}"
         self._now(text)

@@ -7,15 +7,14 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from typing import IO
 
 from speed_bump import _core, native
 from speed_bump.config import Config, Target
 from speed_bump.control import EXIT_POINT, OWN_POINTS, PROCESS_POINT
-from speed_bump.experiment.account import Looks
-from speed_bump.experiment.program import launch, stacks
+from speed_bump.experiment.program import launch
 from speed_bump.experiment.program.giver import Giver
 from speed_bump.experiment.program.latency import (
     RINGS,
@@ -25,19 +24,10 @@ from speed_bump.experiment.program.latency import (
     marks_not_asked_for,
 )
 from speed_bump.experiment.program.launch import GRACE_S, STEP_S, Ended, Streams
-from speed_bump.experiment.program.looks import Looking
-from speed_bump.experiment.program.machine import (
-    Machine,
-    descendants,
-    is_alive,
-    lineage,
-)
+from speed_bump.experiment.program.machine import Machine, descendants, is_alive
 from speed_bump.experiment.program.meter import Meter
 from speed_bump.experiment.program.metric import Source
-from speed_bump.experiment.program.native_frames import Key
 from speed_bump.experiment.program.native_latency import AllEvents, NativeLatencies
-from speed_bump.experiment.program.native_looks import NativeLooks, NativeSeen
-from speed_bump.experiment.program.native_times import NativeSampling
 from speed_bump.experiment.program.output import Watched
 from speed_bump.experiment.program.processes import check_one_tree
 from speed_bump.experiment.program.progress import Progress
@@ -48,13 +38,8 @@ from speed_bump.experiment.program.runner import (
     modules_of,
     read_refused,
 )
-from speed_bump.experiment.program.samples import Own, Samples
-from speed_bump.experiment.program.stacks import GIL, POLL, Leaves, Stack, Stacks
+from speed_bump.experiment.program.sampler import Sampler
 from speed_bump.kinds import SiteKind
-
-SLICE_NS = 50_000_000
-# How long native frames below those of Python are sampled.
-BELOW_NS = 1_000_000_000
 
 
 class Workload:
@@ -109,19 +94,12 @@ class Workload:
         self._table.watched = True
         self.plan = _core.Plan(self._table)
         self._probes = native.Probes(0) if self._kernel else None
-        self._looking = Looking(self._table)
-        self._sampled: set[int] = set()
-        self._leaves = Leaves(self._stem) if calls else None
         self._counted: set[str] = set()
         # Of native functions the index in the kernel's plan, the id, and the file.
         self._indices: dict[str, int] = {}
         self._natives: dict[str, int] = {}
         self._files: dict[str, str] = {}
         self._native_of: set[tuple[str, str]] = set()
-        self._native_sampling: NativeSampling | None = None
-        self._below_ns = BELOW_NS
-        self._native_looks_of: NativeLooks | None = None
-        self.native_refused = ""
         self._child: launch.Child | None = None
         self._pids: set[int] = set()
         self._watched: Watched | None = None
@@ -130,6 +108,8 @@ class Workload:
             Meter(Source(progress.metric), self.plan) if progress.metric else None
         )
         self.machine = Machine()
+        counted = {f"{t.left}:{t.right}" for t in self._python}
+        self.sampler = Sampler(self, self._table, self._stem, counted, calls=calls)
         self.ended: Ended | None = None
         for name in progress.points:
             self.plan.count_point(name)
@@ -162,7 +142,7 @@ class Workload:
         try:
             _core.adopt_orphans(True)
             self._child = self._runner.start(
-                self._stem, streams, self._add_probes, calls=bool(self._leaves)
+                self._stem, streams, self._add_probes, calls=self.sampler.knows_calls
             )
             self.pid = self._child.pid
             self._pids = self._child.pids
@@ -191,8 +171,7 @@ class Workload:
     def _clean(self) -> None:
         if self.meter:
             self.meter.close()
-        if self._native_looks_of:
-            self._native_looks_of.stop()
+        self.sampler.close()
         if self._watched:
             self._watched.close()
         if self._output:
@@ -397,144 +376,22 @@ class Workload:
         return self._table.lost
 
     @property
+    def first_pids(self) -> set[int]:
+        """The process that was started, or those attached to."""
+        return self._pids
+
+    @property
+    def roots(self) -> set[int]:
+        """Processes from which all others descend: the first, and orphans."""
+        return {*self._pids, *children()}
+
+    @property
     def pids(self) -> set[int]:
         """The processes of the program that are alive."""
         found: set[int] = set()
-        for pid in {*self._pids, *children()}:
+        for pid in self.roots:
             found |= descendants(pid)
         return found
-
-    def sample(self, ns: int, meanwhile: Callable[[], None]) -> Samples:
-        """Sample the stacks for the given time, while nothing is delayed.
-
-        Args:
-            meanwhile: called every few hundredths of a second
-        """
-        self._table.watched = True
-        try:
-            return self._sample(ns, meanwhile)
-        finally:
-            self._table.watched = False
-
-    def _sample(self, ns: int, meanwhile: Callable[[], None]) -> Samples:
-        self._find_stacks()
-        native = self._find_natives()
-        found = Samples()
-        pids = {*self._pids, *children()}
-        for pid in self.pids - self._sampled:
-            self._looking.add(pid, None)
-        self._looking.begin()
-        with self._native_looks(native, pids, ns):
-            begin = time.monotonic_ns()
-            while (left := begin + ns - time.monotonic_ns()) > 0 and self.is_running():
-                looks, seen = self._innermost(min(left, SLICE_NS))
-                found.ticks += looks
-                for place, own in seen.items():
-                    found.python.setdefault(place, Own()).add(own)
-                self._find_stacks()
-                meanwhile()
-            found.clock_ns = time.monotonic_ns() - begin
-        found.seen = bool(self._sampled)
-        found.native = native.times if native else None
-        return found
-
-    @contextmanager
-    def _native_looks(
-        self, native: NativeSampling | None, pids: Iterable[int], ns: int
-    ) -> Iterator[None]:
-        """While inside, sample native functions, and for a while all native frames.
-
-        If perf events are refused there are none, and everything else is the same.
-        """
-        # Unwinding takes as long again.
-        below_ns = min(ns // 2, self._below_ns)
-        below = native or (NativeSampling({}) if below_ns else None)
-        if below is None or not below_ns:
-            with native.running(pids, ns) if native else nullcontext():
-                yield
-            return
-        self._below_ns -= below_ns
-        self._looking.note_moments(True)
-        try:
-            with below.running(pids, ns if native else below_ns, keep=True):
-                yield
-        finally:
-            moments = self._looking.note_moments(False)
-        self.native_refused = below.refused
-        if below.refused and not native:
-            self._below_ns = 0
-        self._looking.native.add(below.stacks(), moments, below.symbol)
-
-    def _innermost(self, ns: int) -> tuple[int, dict[tuple[int, str], Own]]:
-        """Where threads were, in each counted function itself."""
-        wanted = {f"{t.left}:{t.right}" for t in self._python}
-        seen = self.stacks(ns)
-        found: dict[tuple[int, str], Own] = {}
-        for stack, n in seen.samples.items():
-            # A C function that is not measured counts for its caller.
-            last = -1 if not stack.has_leaf or stack.frames[-1] in wanted else -2
-            name = stack.frames[last] if len(stack.frames) >= -last else ""
-            own = found.setdefault((stack.thread, name), Own())
-            own.queued_ns += seen.queued_ns.get(stack, 0)
-            own.pid = stack.pid
-            if not stack.waits:
-                own.awake += n
-            elif not (
-                stack.waits_for_others and (self._leaves or stack.waits in (POLL, GIL))
-            ):
-                # What others take can't be gained here. If it is not known which C
-                # function sleeps, its own threads may do the work, but for a socket or
-                # the GIL.
-                own.asleep += n
-        return seen.ticks, found
-
-    def stacks(self, ns: int) -> Stacks:
-        """Sample whole stacks for the given time, of all counted functions."""
-        self._find_stacks()
-        look = self._looking.look(ns)
-        if self._native_looks_of:
-            self._looking.forget_moments(self._native_looks_of.since_ns)
-        pids = {stack.pid for stack in look.stacks}
-        return stacks.read(look, self._leaves.of(pids) if self._leaves else {}, self.pid)
-
-    def begin_native_looks(self, is_wanted: Callable[[str], bool]) -> None:
-        """Also sample native stacks during each ``stacks()``, until told to stop.
-
-        Args:
-            is_wanted: whether functions of a file are measured, and need names
-        """
-        self._looking.note_moments(True)
-        self._native_looks_of = NativeLooks(
-            lambda: {*self._pids, *children()},
-            lambda: any(map(is_alive, self._pids)),
-            is_wanted,
-        )
-        self._native_looks_of.start()
-
-    def forget_native_looks(self) -> None:
-        """Discard the samples so far: the work had not begun."""
-        if self._native_looks_of:
-            self._native_looks_of.forget()
-
-    def stop_native_looks(self) -> None:
-        """Sample no native stacks any more; the samples are kept."""
-        if self._native_looks_of:
-            self._native_looks_of.end()
-
-    def end_native_looks(self) -> NativeSeen:
-        """The native samples so far, each with its stack."""
-        native, self._native_looks_of = self._native_looks_of, None
-        if native is None:
-            return NativeSeen()
-        native.stop()
-        moments = self._looking.note_moments(False)
-        calls = self._leaves.of(self._sampled) if self._leaves else {}
-        targets = self._looking.targets()
-
-        def named(key: Key) -> Stack | None:
-            return stacks.stack_of(key, targets, calls, self.pid)
-
-        return native.seen(moments, named)
 
     def native_places(self) -> dict[str, tuple[str, int]]:
         """By native candidate, the file and the offset in it."""
@@ -545,33 +402,6 @@ class Workload:
             label: (self._files[label], offsets[place])
             for label, place in self._natives.items()
         }
-
-    def looks(self) -> Looks:
-        """The samples of whole stacks, of all rounds together."""
-        return self._looking.looks()
-
-    def _find_natives(self) -> NativeSampling | None:
-        """The sampler of native candidates; None: there are none."""
-        if self._native_sampling is None and self._probes and self._natives:
-            self._native_sampling = NativeSampling(self.native_places())
-        return self._native_sampling
-
-    def _find_stacks(self) -> None:
-        """Add new processes to the sampler."""
-        layouts: dict[int, tuple[int, ...]] = {}
-        directory, stem = os.path.split(self._stem)
-        prefix = f"{stem}.table.layout."
-        for name in os.listdir(directory):
-            if name.startswith(prefix):
-                with open(os.path.join(directory, name), encoding="ascii") as file:
-                    words = tuple(int(word) for word in file.read().split())
-                if words:
-                    layouts[int(name.removeprefix(prefix))] = words
-        pids = {site.pid for site in self._table.read()} | set(layouts)
-        for pid in sorted(pids - self._sampled):
-            layout = _layout_of(pid, layouts)
-            if layout and self._looking.add(pid, layout):
-                self._sampled.add(pid)
 
 
 def children() -> list[int]:
@@ -608,14 +438,6 @@ def _reap_orphans() -> bool:
                 return False
         except ChildProcessError:
             return True
-
-
-def _layout_of(pid: int, layouts: dict[int, tuple[int, ...]]) -> tuple[int, ...] | None:
-    """The entry of the process, or of its nearest ancestor."""
-    for one in lineage(pid):
-        if one in layouts:
-            return layouts[one]
-    return None
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:

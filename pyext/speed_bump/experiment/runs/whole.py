@@ -46,8 +46,8 @@ def look_at_a_whole_run(
         with Workload(runner, targets, Progress(), calls=has_native) as program:
             while program.is_running():
                 watcher.now("looking at a whole run, nothing is delayed")
-                seen = added(seen, program.sample(LOOK_NS, lambda: None))
-            looks = program.looks()
+                seen = added(seen, program.sampler.sample(LOOK_NS, lambda: None))
+            looks = program.sampler.looks()
             interrupted = program.wait().interrupted
             looks.mark((), program.pid, program.exited)
         whole.append(looks)

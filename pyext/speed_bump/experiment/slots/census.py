@@ -156,7 +156,8 @@ class Census:
             run.poll()
 
         if seconds:
-            self.ledger.sampled(run.program.sample(int(seconds * 1e9), meanwhile))
+            found = run.program.sampler.sample(int(seconds * 1e9), meanwhile)
+            self.ledger.sampled(found)
             self._last = time.monotonic()
         run.rest(0, slots, self.ended)
         if seconds:

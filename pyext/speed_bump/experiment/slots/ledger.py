@@ -69,7 +69,7 @@ class Ledger:
 
     def take_looks(self, run: Run) -> None:
         """Where a unit's time goes, by the stacks of this run so far."""
-        looks = run.program.looks()
+        looks = run.program.sampler.looks()
         looks.mark(run.tids, run.program.pid)
         self._looks[run.number] = looks
         self.record.looks = looks_together(self._looks.values())
