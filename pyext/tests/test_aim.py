@@ -396,7 +396,8 @@ def test_whole_runs_are_of_as_many_functions_as_there_is_time_for():
     names = [f"__main__:f{n}" for n in range(24)]
     pilot = Result(0, 2_000_000_000, False, 1, tuple(map(function, sorted(names))), {})
     out = io.StringIO()
-    comparison = Comparison(["x"], 1000, 1, order=names, until=time.monotonic() + 60)
+    before = Record({"found": {"shares": dict.fromkeys(names, 0.01)}}, (), empty(0))
+    comparison = Comparison(["x"], 1000, 1, before=before, until=time.monotonic() + 60)
     chosen = comparison._choose(pilot, Ticker(out))
     assert [target.right for target in chosen] == ["f0", "f1", "f2", "f3"]
     assert "a run takes 2.00 s" in out.getvalue()

@@ -144,13 +144,13 @@ def test_a_delay_behind_a_sleep_costs_nothing_with_half_a_cpu_either() -> None:
         trial(hidden, 320, 80, 160),
     ]
     assert comparison.share == 0.5
-    (base,) = comparison._times(BASELINE).values()
-    assert comparison._times(serial)[1] - base == 20
-    assert comparison._times(hidden)[1] - base == 0
+    (base,) = comparison.times(BASELINE).values()
+    assert comparison.times(serial)[1] - base == 20
+    assert comparison.times(hidden)[1] - base == 0
     # A program that only waits for the processes that it started.
     comparison.trials = [trial(BASELINE, 320, 6, 310), trial(serial, 360, 7, 349)]
     assert comparison.share == 1
-    assert comparison._times(serial)[1] - comparison._times(BASELINE)[1] == 39
+    assert comparison.times(serial)[1] - comparison.times(BASELINE)[1] == 39
 
 
 def test_waits_for_threads_of_the_program_are_its_own() -> None:

@@ -538,6 +538,7 @@ def _whole_runs(
     """A program that ends too soon: runs in turns, as many as the budget has room for."""
     from speed_bump.command import conditions
     from speed_bump.command.run import compare_runs
+    from speed_bump.experiment.runs import results
 
     goes_on = ranking.look_at_a_whole_run()
     live.close()
@@ -546,13 +547,13 @@ def _whole_runs(
     _say_of_machine_code(ranking)
 
     def then(comparison: Comparison) -> int:
-        found = comparison.verdict()
+        found, record = results.as_verdict(comparison), results.as_record(comparison)
         if options.html:
             from speed_bump.experiment.show import html
 
-            write(options.html, html.page(comparison.record(), found))
+            write(options.html, html.page(record, found))
         if options.flamegraph:
-            refused = _flamegraph(comparison.record(), found, options.flamegraph)
+            refused = _flamegraph(record, found, options.flamegraph)
             if refused:
                 say(refused)
         return conditions.status(wanted, found)

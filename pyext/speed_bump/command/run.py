@@ -31,6 +31,7 @@ from speed_bump.experiment.program.runner import (
     Slowed,
     why_nobody_reported,
 )
+from speed_bump.experiment.runs import results
 from speed_bump.experiment.runs.comparison import Comparison, FailedRun
 from speed_bump.experiment.show import durations, table
 from speed_bump.experiment.show.encode import dumps
@@ -215,16 +216,12 @@ def compare_runs(
 
     ``then`` has the results too, and gives the exit status if nothing failed.
     """
-    record = ranking.record
     assert ranking.experiment
     targets = list(ranking.experiment.targets)
-    comparison = Comparison(options.command, MAX_BLOCKS, ranking.seed)
-    comparison.looks = record.looks
-    comparison.self_times = record.self_times
-    comparison.header = record.header
-    comparison.until = time.monotonic() + ranking.options.budget_s
-    comparison.each = True
-    comparison.order = list(record.header.get("found", {}).get("shares", ()))
+    until = time.monotonic() + ranking.options.budget_s
+    comparison = Comparison(
+        options.command, MAX_BLOCKS, ranking.seed, before=ranking.record, until=until
+    )
     delay_ns = reading.delay(options.delay)
     with open_json(options.json) as output:
         status = _compared(
@@ -259,8 +256,8 @@ def _compared(
         return status or 1
     if not status or comparison.trials:
         # With the numbers for programs on stdout, those for people go elsewhere.
-        print(comparison.text(), file=sys.stderr if json_on_stdout else None)
-        write_json(output, comparison.json())
+        print(results.as_text(comparison), file=sys.stderr if json_on_stdout else None)
+        write_json(output, results.as_json(comparison))
     return status or (INTERRUPTED if comparison.interrupted else 0)
 
 
