@@ -353,6 +353,20 @@ def test_delays_that_hide_make_nothing_faster_than_it_is():
         assert bill.beyond and not bill.alarm
 
 
+@pytest.mark.parametrize("part", [0.03, 0.2])
+def test_a_bill_that_is_small_beside_the_delays_is_no_alarm(part):
+    """It is certain, but no label depends on so little."""
+    run = recorded(model.Program, "quiet", 1, 5)
+    (sound,) = bills(fitted(run.record))
+    slots = run.record.slots
+    busy = [k for k, b in enumerate(run.record.blocks) if b.arms]
+    hidden = part * sound.delays * run.unit_ns
+    slots.time_ns = slots.time_ns - np.where(np.isin(slots.block, busy), hidden, 0)
+    (bill,) = bills(fitted(run.record))
+    assert bill.cost.high < 0
+    assert bill.alarm == (part > 0.05)
+
+
 def test_slots_in_which_stacks_are_looked_at_are_no_rests():
     """The cost of sampling is not mistaken for a false bill."""
     for seed in range(3):
