@@ -201,7 +201,7 @@ struct bump_calls *bump_call_begin(struct bump_target *target, struct pt_regs *r
 		why = BUMP_SKIPPED_DISABLED;
 		goto skipped;
 	}
-	if (bump_is_32bit(regs) || current->utask->depth >= MAX_URETPROBE_DEPTH ||
+	if (!bump_return_is_caught(regs) ||
 	    (calls && calls->top == calls->frames + MAX_FRAMES))
 		goto skipped;
 	if (!calls || calls->top == calls->end) {

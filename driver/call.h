@@ -178,12 +178,17 @@ static inline bool bump_is_32bit(struct pt_regs *regs)
 #endif
 }
 
+/* Can the return be caught of a function that the running task enters? */
+static inline bool bump_return_is_caught(struct pt_regs *regs)
+{
+	return !bump_is_32bit(regs) && current->utask->depth < MAX_URETPROBE_DEPTH;
+}
+
 /* Is there nothing to do at the entry of a function but to record a call? */
 static inline bool bump_call_is_plain(struct bump_calls *calls, struct pt_regs *regs)
 {
 	return calls && bump_calls_are_tidy(calls, user_stack_pointer(regs)) &&
-	       calls->top != calls->end && !bump_is_32bit(regs) &&
-	       current->utask->depth < MAX_URETPROBE_DEPTH;
+	       calls->top != calls->end && bump_return_is_caught(regs);
 }
 
 static inline bool bump_call_is_wanted(const struct bump_target *target)
