@@ -44,6 +44,8 @@ FOREVER_S = 100_000
 # Limits for the runs of a program, and for all verdicts.
 ALLOWED, ALLOWED_OF_ALL = 0.1, 0.01
 INCONCLUSIVE = "inconclusive"
+# What the results have of the relation of functions.
+JOINT = ("targets", "kind")
 # A run is examined again after each of these parts of it.
 LOOKS = 20
 # Time after the budget that a run may need for its report.
@@ -114,12 +116,28 @@ def once(program: Program, options: argparse.Namespace, seed: int) -> dict[str, 
     return {
         **line,
         "findings": {
-            name_of(f): {**f, "first_s": first.get(str(f["target"]))}
-            for f in found["findings"]
+            name_of(f): kept(f, first.get(str(f["target"]))) for f in found["findings"]
         },
         "warnings": found.get("warnings", []),
-        "joints": found.get("joints", []),
+        "joints": [{key: j[key] for key in JOINT} for j in found.get("joints", [])],
     }
+
+
+def kept(finding: dict[str, Any], first_s: float | None) -> dict[str, Any]:
+    """What the results say of a function; the record has all (``--keep``)."""
+    return {
+        **{key: finding[key] for key in ("verdict", "reason", "delayed_slots")},
+        "dose": round(finding["dose"], 4),
+        "criticality": rounded(finding["criticality"], 4),
+        "slack_ns": rounded(finding["slack_ns"], 0),
+        "first_s": first_s and round(first_s, 1),
+    }
+
+
+def rounded(
+    interval: dict[str, float | None] | None, digits: int
+) -> dict[str, float | None] | None:
+    return interval and {k: v and round(v, digits) for k, v in interval.items()}
 
 
 def seconds_of(budget: str) -> float:
