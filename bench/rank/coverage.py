@@ -191,7 +191,7 @@ def key_of(program: Program, options: argparse.Namespace, seed: int) -> dict[str
 
 @dataclass
 class Tally:
-    """Of one function, over runs."""
+    """Of one function, over runs, or of several functions together."""
 
     runs: int = 0
     numbers: int = 0
@@ -204,6 +204,12 @@ class Tally:
     @property
     def wrong(self) -> int:
         return self.runs - self.right - self.open
+
+    def join(self, other: Tally) -> None:
+        """Of several functions together."""
+        for one in fields(self):
+            both = getattr(self, one.name) + getattr(other, one.name)
+            setattr(self, one.name, both)
 
     def add(self, truth: Truth, found: dict[str, Any] | None) -> None:
         """The result of one run; None: nothing about this function."""

@@ -8,12 +8,10 @@ The last line is of all programs.
 from __future__ import annotations
 
 import json
-import statistics
 import sys
-from dataclasses import dataclass, field
 from typing import Any
 
-from coverage import Tally
+from coverage import Tally, median
 from truth import by_name
 
 HEADS = (
@@ -23,49 +21,23 @@ HEADS = (
 )
 
 
-@dataclass
-class Sum:
-    """Of several functions."""
-
-    runs: int = 0
-    verdicts: int = 0
-    numbers: int = 0
-    inside: int = 0
-    right: int = 0
-    open: int = 0
-    wrong: int = 0
-    halves: list[float] = field(default_factory=list)
-
-    def add(self, other: Tally | Sum) -> None:
-        """``runs`` stay as they are."""
-        self.verdicts += other.verdicts if isinstance(other, Sum) else other.runs
-        self.numbers += other.numbers
-        self.inside += other.inside
-        self.right += other.right
-        self.open += other.open
-        self.wrong += other.wrong
-        self.halves += other.halves
-
-    def cells(self) -> list[str]:
-        """Of the table; empty if there was no run."""
-        if not self.verdicts:
-            return [""] * 6
-        half = f"{statistics.median(self.halves):.2f}" if self.halves else "-"
-        inside = f"{self.inside} of {self.numbers}"
-        counts = (str(n or "") for n in (self.right, self.open, self.wrong))
-        return [str(self.runs), inside, half, *counts]
-
-
-def of_program(name: str, runs: list[dict[str, Any]]) -> Sum:
+def of_program(name: str, runs: list[dict[str, Any]]) -> Tally:
     """All functions of a program, in these runs."""
     (program,) = by_name([name], False)
-    found = Sum(runs=len(runs))
-    for function, truth in program.functions.items():
-        tally = Tally()
-        for run in runs:
-            tally.add(truth, run["findings"].get(function))
-        found.add(tally)
+    found = Tally()
+    for run in runs:
+        for function, truth in program.functions.items():
+            found.add(truth, run["findings"].get(function))
     return found
+
+
+def cells(runs: int, found: Tally) -> list[str]:
+    """Of a line of the table; empty if there was no run."""
+    if not runs:
+        return [""] * 6
+    inside = f"{found.inside} of {found.numbers}"
+    counts = (str(n or "") for n in (found.right, found.open, found.wrong))
+    return [str(runs), inside, median(found.halves, "{:.2f}"), *counts]
 
 
 def main(path: str) -> None:
@@ -74,7 +46,7 @@ def main(path: str) -> None:
         lines = [json.loads(line) for line in file]
     print(HEADS.format("", "native "))
     print("|---" + "|--:" * 12 + "|")
-    whole = [Sum(), Sum()]
+    whole, most = (Tally(), Tally()), [0, 0]
     for name in dict.fromkeys(line["program"] for line in lines):
         row = []
         for native in (False, True):
@@ -84,11 +56,12 @@ def main(path: str) -> None:
                 if (line["program"], line["native"]) == (name, native)
             ]
             found = of_program(name, runs)
-            whole[native].add(found)
-            whole[native].runs = max(whole[native].runs, found.runs)
-            row += found.cells()
+            whole[native].join(found)
+            most[native] = max(most[native], len(runs))
+            row += cells(len(runs), found)
         print(f"| {name} | " + " | ".join(row) + " |")
-    print("| all | " + " | ".join(whole[0].cells() + whole[1].cells()) + " |")
+    both = [*cells(most[0], whole[0]), *cells(most[1], whole[1])]
+    print("| all | " + " | ".join(both) + " |")
 
 
 if __name__ == "__main__":
