@@ -496,7 +496,7 @@ def contention_of(record):
     return contention(record, data)
 
 
-def on_pedestals(program, function, seed, step=0.15):
+def on_pedestals(program, function, seed, step=0.15, units=1):
     draw = np.random.default_rng(seed)
     run = model.Run(program(draw), "quiet", draw)
     run.undelayed(70)
@@ -507,6 +507,7 @@ def on_pedestals(program, function, seed, step=0.15):
     run.run(
         Block("pedestal", (arm,), masks, levels, (0.5,), (1, 2), False, doses, 0, parts)
     )
+    run.record.slots.units *= units
     return slack.slacks(run.record).get(run.names[function])
 
 
@@ -525,6 +526,13 @@ def test_slack_by_pedestals(program, function, true):
     held = sum(s.ns.low <= true * model.UNIT_NS <= s.ns.high for s in found)
     assert held >= 5
     assert not any(s.over for s in found)
+
+
+def test_slack_is_that_of_a_unit_where_slots_have_several():
+    of_one = on_pedestals(model.Tick, 0, 1).ns
+    of_four = on_pedestals(model.Tick, 0, 1, units=4).ns
+    for end in ("value", "low", "high"):
+        assert getattr(of_four, end) == pytest.approx(getattr(of_one, end) / 4)
 
 
 class Knee(model.Program):

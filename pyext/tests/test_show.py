@@ -161,7 +161,7 @@ def test_slack_that_is_never_used_up_has_no_upper_end() -> None:
     found.findings = [
         replace(f, slack_ns=endless) if f.slack_ns else f for f in found.findings
     ]
-    assert "slack at least 19.0 ms a slot" in text.text(record, found)
+    assert "slack at least 19.0 ms a unit" in text.text(record, found)
     entries = json.loads(dumps(text.as_json(record, found)))["findings"]
     (slack,) = (f["slack_ns"] for f in entries if f["slack_ns"])
     assert slack == {"value": 20e6, "low": 19e6, "high": None}

@@ -23,7 +23,7 @@ class Finding:
         criticality: extra time over delay; None: the data support no number
         headroom: at most this part of the time can be gained
         shape: "linear", "hinge", "amplified", "negative" or "" if unknown
-        slack_ns: how long a slot may be delayed by it at no cost
+        slack_ns: how long a unit may be delayed by it at no cost
         dose: delay delivered in a slot in which it was delayed, of the undelayed slot
         delayed: slots in which it was delayed
         p: the probability of such a number if the function did not matter at all

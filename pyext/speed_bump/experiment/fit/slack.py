@@ -28,12 +28,12 @@ CATCHES_UP = 0.1
 
 @dataclass(frozen=True)
 class Slack:
-    """The slack of one function, ns a slot; ``over``: it is longer than the top step, and
+    """The slack of one function, ns a unit; ``over``: it is longer than the top step, and
     ``ns`` has no upper end.
 
     ``slopes`` are the parts of a step that arrive on each pedestal, the lowest first, as
     far as it is known, with their standard ``errors``; ``step`` is in parts of the
-    undelayed slot.
+    undelayed slot, which has this number of ``units``, on average.
     """
 
     function: str
@@ -42,6 +42,7 @@ class Slack:
     slopes: tuple[float, ...]
     errors: tuple[float, ...]
     step: float
+    units: float
     df: int
 
 
@@ -162,13 +163,16 @@ def _slack(record: Record, mine: Floats, block: Block, base: float) -> Slack | N
     noise = quantile(fit.df) * step * math.sqrt(float((error[upto] ** 2).sum()))
     # An end of slack is only known to a step.
     half = math.hypot(noise, step) if len(steep) else noise
-    high = (value + half) * base if len(steep) else math.inf
+    # A slot with several units is late if its units are.
+    units = float(np.mean(slots.units[rows][good])) or 1.0
+    high = (value + half) * base / units if len(steep) else math.inf
     return Slack(
         names[0],
-        Interval(value * base, max(value - half, 0.0) * base, high),
+        Interval(value * base / units, max(value - half, 0.0) * base / units, high),
         not len(steep),
         tuple(float(v) for v in slope),
         tuple(float(v) for v in error),
         step,
+        units,
         fit.df,
     )

@@ -460,8 +460,9 @@ def response(
     )
     parts = axes.drawn(_time, _time, 3, 4)
     slack = finding.slack_ns
-    if slack is not None and slack.high > 0:
-        low, high = axes.at_x(max(slack.low, 0)), axes.at_x(min(slack.high, most))
+    if hinge is not None and slack is not None and slack.high > 0:
+        low = axes.at_x(max(slack.low * hinge.units, 0))
+        high = axes.at_x(min(slack.high * hinge.units, most))
         parts.append(
             f"<rect class='slack' x='{low:.1f}' y='14' width='{max(high - low, 1):.1f}' "
             f"height='{220 - 34 - 14}'/>"

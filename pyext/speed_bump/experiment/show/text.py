@@ -182,10 +182,10 @@ def besides(finding: Finding, shared: str = "") -> list[str]:
     slack = finding.slack_ns
     parts = []
     if slack is not None and math.isinf(slack.high):
-        parts.append(f"slack at least {human(slack.low)} a slot")
+        parts.append(f"slack at least {human(slack.low)} a unit")
     elif slack is not None:
         parts.append(
-            f"slack {human(slack.value)} a slot "
+            f"slack {human(slack.value)} a unit "
             f"({human(slack.low)} to {human(slack.high)})"
         )
     return parts + [note for note in finding.notes if note != shared]
