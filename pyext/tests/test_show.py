@@ -168,6 +168,16 @@ def test_slack_that_is_never_used_up_has_no_upper_end() -> None:
     assert "inf" not in re.findall(r"class='slack'[^>]*", html.page(record, found))[0]
 
 
+def test_slack_is_shaded_where_slots_have_several_units() -> None:
+    """The figure is of slots, and slack is that of a unit."""
+    record = experiments.run("tick")
+    of_one = re.findall(r"<rect class='slack'[^>]*", html.page(record, verdict(record)))
+    units = replace(record.slots, units=4 * record.slots.units)
+    record = replace(record, slots=units)
+    of_four = re.findall(r"<rect class='slack'[^>]*", html.page(record, verdict(record)))
+    assert of_one and of_four == of_one
+
+
 def test_the_share_of_a_cpu_stands_beside_the_number() -> None:
     record = contended(experiments.run("sham"), 0.47)
     found = verdict(record)
