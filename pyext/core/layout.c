@@ -37,6 +37,7 @@ static void add_objects(struct layout *layout)
 {
 	layout->code_type = (uint64_t)(uintptr_t)&PyCode_Type;
 	layout->object_type = offsetof(PyObject, ob_type);
+	layout->code_flags = offsetof(PyCodeObject, co_flags);
 	layout->bytes_size = offsetof(PyVarObject, ob_size);
 	layout->bytes_data = offsetof(PyBytesObject, ob_sval);
 	layout->text_length = offsetof(PyASCIIObject, length);

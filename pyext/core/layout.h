@@ -36,7 +36,7 @@ struct layout {
 	uint64_t code_type; /* the address of the type */
 	uint64_t object_type;
 	uint64_t code_filename, code_name, code_first_line;
-	uint64_t code_linetable, code_bytes, code_copies;
+	uint64_t code_flags, code_linetable, code_bytes, code_copies;
 	uint64_t bytes_size, bytes_data;
 	uint64_t text_length, text_state, text_ascii, text_kind, text_is_ascii,
 		text_compact; /* text_ascii, text_compact: offsets of the characters */

@@ -9,7 +9,8 @@
  * The data may change while it is read. A thread that is off the CPU is checked again
  * after its stack was read. A stack must end with the frame that is the end of the
  * thread's stacks, or twice with the same frame; otherwise it is inconsistent. It is read
- * again, and in the end dropped and counted.
+ * again, and in the end dropped and counted. Inner frames change the most, so they are read
+ * first, and the others with as few calls as possible (remote_near()).
  *
  * It is one object, struct stacks_object: a look at a thread reads its stack and its wait in one
  * go, and what is kept is what Python gets. Hence the length.
@@ -17,6 +18,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +54,7 @@
 /* Maximal number of open files of threads. */
 #define MAX_OPEN 256
 #define CLOSED	 (-1)
-#define TRIES	 4
+#define TRIES	 8
 #define TAG_BITS UINT64_C(7) /* of a pointer, in some versions */
 #define NOWHERE	 (-1)
 #define GONE	 UINT64_MAX /* the address of code that was freed */
@@ -100,6 +102,8 @@ struct code {
 	uint64_t address, bytes, copies;
 	char *site; /* the name of the target that it is, or NULL */
 	bool listed; /* it is a target in the list that was read last */
+	bool outermost; /* a whole stack ended with it */
+	bool yields; /* a generator, or a coroutine */
 	char *name, *file;
 	int first_line;
 	unsigned char *lines;
@@ -120,6 +124,7 @@ struct stack {
 struct thread {
 	pid_t pid, tid;
 	uint64_t looks, run_ns, wait_ns;
+	uint64_t lost; /* stacks of this thread, since take() */
 	uint64_t last_run, last_wait;
 	uint64_t bottom; /* the address of its outermost frame */
 	uint64_t of_python; /* the tick in which the interpreter reported it last */
@@ -426,6 +431,8 @@ static void read_code(struct code *code, const struct layout *layout)
 			       remote_word(pid, at + layout->code_filename, &failed));
 	lines = remote_word(pid, at + layout->code_linetable, &failed);
 	code->first_line = (int)remote_word(pid, at + layout->code_first_line, &failed);
+	code->yields = remote_word(pid, at + layout->code_flags, &failed) &
+		       (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR);
 	if (layout->code_copies != UINT64_MAX)
 		code->copies = remote_word(pid, at + layout->code_copies, &failed);
 	code->bytes = layout->code_bytes == UINT64_MAX ? 0 : at + layout->code_bytes;
@@ -528,7 +535,6 @@ static ssize_t count_stack(struct stacks_object *self, struct stack *seen,
 		      sizeof(*self->stacks)) ||
 	    more_room((void **)&self->frames, &self->frame_room, self->frame_count,
 		      seen->depth, sizeof(*self->frames))) {
-		self->lost++;
 		return -1;
 	}
 	seen->first = self->frame_count;
@@ -560,6 +566,17 @@ static struct thread *find_thread(struct stacks_object *self, pid_t pid, pid_t t
 		.pid = pid, .tid = tid, .syscall = CLOSED, .schedstat = CLOSED, .stack = -1
 	};
 	return thread;
+}
+
+/* Count a stack of the thread; without @whole, it could not be read. */
+static void count_seen(struct stacks_object *self, struct thread *thread, bool whole,
+		       struct stack *seen, const uint32_t *frames)
+{
+	thread->stack = whole ? count_stack(self, seen, frames) : -1;
+	if (thread->stack >= 0)
+		return;
+	thread->lost++;
+	self->lost++;
 }
 
 /*
@@ -638,9 +655,10 @@ static bool read_stack(struct stacks_object *self, const struct process *process
 		       uint64_t *bottom)
 {
 	const struct layout *layout = &process->layout;
-	unsigned char bytes[256];
+	const unsigned char *bytes;
 	uint64_t frame, span = 0, address;
 	struct inside_record record;
+	struct remote_pages pages;
 	bool innermost = true;
 	int failed = 0;
 	const uint64_t ends[] = { layout->frame_code, layout->frame_previous,
@@ -656,14 +674,15 @@ static bool read_stack(struct stacks_object *self, const struct process *process
 	frame = remote_word(process->pid, thread + layout->thread_frame, &failed);
 	if (layout->indirect != UINT64_MAX && !failed)
 		frame = remote_word(process->pid, frame + layout->indirect, &failed);
-	if (failed || span > sizeof(bytes))
+	if (failed || span > 256)
 		return false;
+	remote_forget(&pages, process->pid);
 	inside_first(process->pid, &process->inside, thread, &record);
 	for (int i = 0; frame && i < MAX_FRAMES; i++) {
 		ssize_t index;
 
-		if (remote_read(process->pid, frame, bytes, span) ||
-		    add_inner(self, process, frame, &record, seen, frames))
+		bytes = remote_near(&pages, frame, span);
+		if (!bytes || add_inner(self, process, frame, &record, seen, frames))
 			return false;
 		*bottom = frame;
 		memcpy(&address, bytes + layout->frame_code, sizeof(address));
@@ -695,6 +714,27 @@ static pid_t id_of_thread(const struct process *process, uint64_t thread)
 	return failed ? 0 : (pid_t)(uint32_t)id;
 }
 
+static const struct code *outermost(const struct stacks_object *self,
+				    const struct stack *seen, const uint32_t *frames)
+{
+	return seen->depth ? &self->codes[frames[seen->depth - 1]] : NULL;
+}
+
+/*
+ * Whether a stack that was read is whole. @other is where the one before it ended. A generator
+ * that has just yielded is the end of a stack, but not of the thread's, and the next one may
+ * be at the same address.
+ */
+static bool is_whole(const struct stacks_object *self, const struct stack *seen,
+		     const uint32_t *frames, uint64_t bottom, const struct thread *known,
+		     uint64_t other)
+{
+	const struct code *last = outermost(self, seen, frames);
+
+	return bottom == known->bottom ||
+	       (bottom == other && !(last && last->yields && seen->wait == RUNNING));
+}
+
 static void look_at_thread(struct stacks_object *self, const struct process *process,
 			   uint64_t thread, uint64_t gil)
 {
@@ -703,21 +743,35 @@ static void look_at_thread(struct stacks_object *self, const struct process *pro
 	char before[256], after[256];
 	uint64_t bottom = 0, other = UINT64_MAX;
 	struct thread *known;
-	bool whole = false;
+	bool whole = false, exists;
 
 	seen.tid = id_of_thread(process, thread);
 	known = seen.tid ? find_thread(self, seen.pid, seen.tid) : NULL;
 	if (!known)
 		return;
 	known->of_python = self->ticks + 1;
-	if (!look_at_wait(self, known, before, sizeof(before)))
+	/* While its files are opened, a new thread would go on, and might end. */
+	if (!known->looks) {
+		seen.ns = now_ns(CLOCK_MONOTONIC);
+		whole = read_stack(self, process, thread, &seen, frames, &bottom) &&
+			seen.depth && outermost(self, &seen, frames)->outermost;
+		other = bottom;
+	}
+	exists = look_at_wait(self, known, before, sizeof(before));
+	if (whole && (!exists || wait_of(seen.pid, before, 0, 0) == RUNNING)) {
+		known->bottom = bottom;
+		count_thread(self, known);
+		count_seen(self, known, true, &seen, frames);
+		return;
+	}
+	if (!exists)
 		return;
 	for (int i = 0; i < TRIES; i++) {
 		/* This thread may be off its CPU for long before it counts the stack. */
 		seen.ns = now_ns(CLOCK_MONOTONIC);
 		seen.wait = wait_of(seen.pid, before, gil, process->layout.gil_size);
 		whole = read_stack(self, process, thread, &seen, frames, &bottom) &&
-			(bottom == known->bottom || bottom == other);
+			is_whole(self, &seen, frames, bottom, known, other);
 		other = bottom;
 		if (seen.wait == RUNNING && whole)
 			break;
@@ -728,13 +782,12 @@ static void look_at_thread(struct stacks_object *self, const struct process *pro
 		memcpy(before, after, sizeof(before));
 	}
 	count_thread(self, known);
-	if (!whole) {
-		self->lost++;
-		known->stack = -1;
+	count_seen(self, known, whole, &seen, frames);
+	if (!whole)
 		return;
-	}
 	known->bottom = bottom;
-	known->stack = count_stack(self, &seen, frames);
+	if (seen.depth)
+		self->codes[frames[seen.depth - 1]].outermost = true;
 }
 
 /*
@@ -766,7 +819,7 @@ static void look_at_tasks(struct stacks_object *self, pid_t pid)
 		seen.ns = now_ns(CLOCK_MONOTONIC);
 		seen.wait = wait_of(pid, text, 0, 0);
 		count_thread(self, known);
-		known->stack = count_stack(self, &seen, NULL);
+		count_seen(self, known, true, &seen, NULL);
 	}
 	if (tasks)
 		closedir(tasks);
@@ -828,10 +881,23 @@ static void close_idle(struct stacks_object *self)
 	}
 }
 
+/*
+ * A real-time priority for this thread, if that is permitted; whether it has it now. Without,
+ * it may have to wait until the program's threads sleep, and would not see them at work.
+ */
+static bool go_ahead(void)
+{
+	struct sched_param first = { .sched_priority = 1 };
+
+	return sched_getscheduler(0) == SCHED_OTHER &&
+	       !sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &first);
+}
+
 static void look(struct stacks_object *self, uint64_t ns, uint64_t interval_ns)
 {
 	uint64_t begin_cpu = now_ns(CLOCK_THREAD_CPUTIME_ID), cpu = begin_cpu, after;
 	uint64_t next = now_ns(CLOCK_MONOTONIC), end = next + ns, took = 0, clock, pause;
+	bool is_ahead = go_ahead();
 
 	close_idle(self);
 	for (;;) {
@@ -857,6 +923,8 @@ static void look(struct stacks_object *self, uint64_t ns, uint64_t interval_ns)
 		cpu = after;
 	}
 	self->cpu_ns += now_ns(CLOCK_THREAD_CPUTIME_ID) - begin_cpu;
+	if (is_ahead)
+		sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){ 0 });
 }
 
 /* Move a stack to the end of those that are kept. */
@@ -892,6 +960,7 @@ static void forget_stacks(struct stacks_object *self)
 	for (size_t i = 0; i < count; i++)
 		self->stacks[i].looks = 0;
 	for (size_t i = 0; i < self->thread_count; i++) {
+		self->threads[i].lost = 0;
 		if (self->threads[i].stack >= 0)
 			self->stacks[self->threads[i].stack].looks = 1;
 	}
@@ -1200,12 +1269,13 @@ static PyObject *stacks_take(PyObject *object, PyObject *Py_UNUSED(none))
 {
 	struct stacks_object *self = (struct stacks_object *)object;
 	struct records *records = records_of(object);
-	PyObject *values[2];
+	PyObject *values[3];
 
 	if (!records || take_turn(self))
 		return NULL;
 	values[0] = PyList_New(0);
 	values[1] = PyList_New(0);
+	values[2] = PyList_New(0);
 	for (size_t i = 0; values[0] && i < self->stack_count; i++) {
 		const struct stack *stack = &self->stacks[i];
 
@@ -1217,7 +1287,12 @@ static PyObject *stacks_take(PyObject *object, PyObject *Py_UNUSED(none))
 		append(&values[1],
 		       Py_BuildValue("(Kk)", (unsigned long long)self->moments[i].ns,
 				     (unsigned long)self->moments[i].stack));
-	if (values[0] && values[1])
+	for (size_t i = 0; values[2] && i < self->thread_count; i++)
+		if (self->threads[i].lost)
+			append(&values[2],
+			       Py_BuildValue("(iK)", (int)self->threads[i].tid,
+					     (unsigned long long)self->threads[i].lost));
+	if (values[0] && values[1] && values[2])
 		forget_stacks(self);
 	atomic_store(&self->busy, 0);
 	return record_of(records, RECORD_TAKEN_STACKS, values);

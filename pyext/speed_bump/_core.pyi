@@ -190,6 +190,7 @@ class Stack:
 class TakenStacks:
     stacks: list[Stack]
     moments: list[tuple[int, int]]
+    lost: list[tuple[int, int]]
 
 @final
 class StackTarget:

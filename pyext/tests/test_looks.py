@@ -94,11 +94,9 @@ wörk()
 """
 
 
-@pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> Looks:
-    """A program with threads of every kind, observed until each was seen often."""
-    folder = tmp_path_factory.mktemp("looks")
-    (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
+def looked_at(folder: Path, text: str, ticks: int) -> Looks:
+    """The stacks of a program, which writes its layout and ends with its input."""
+    (folder / "program.py").write_text(text, encoding="utf-8")
     layout = folder / "layout"
     table = _core.Table(folder / "table", 16)
     program = subprocess.Popen(
@@ -115,12 +113,18 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Looks:
         while True:
             looking.look(10**9)
             found = looking.looks()
-            if found.ticks > 100 or time.monotonic() > end:
+            if found.ticks > ticks or time.monotonic() > end:
                 return found
     finally:
         assert program.stdin
         program.stdin.close()
         program.wait(60)
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Looks:
+    """A program with threads of every kind, observed until each was seen often."""
+    return looked_at(tmp_path_factory.mktemp("looks"), PROGRAM, 100)
 
 
 def stacks_of(seen: Looks, function: str) -> Counter[tuple[tuple[str, str], ...]]:
@@ -186,6 +190,83 @@ def test_each_thread_is_one_of_the_kernels(seen: Looks) -> None:
     assert seen.lost < 0.1 * sum(seen.stacks.values())
     # By a wide margin: the pauses aim at a twentieth.
     assert 0 < seen.cpu_ns < 0.2 * seen.clock_ns
+
+
+BUSY = """
+import os, sys, threading, time
+from speed_bump import _core
+
+def ends():
+    sys.stdin.read()
+    os._exit(0)
+threading.Thread(target=ends, daemon=True).start()
+with open(sys.argv[1] + ".new", "w") as file:
+    file.write(" ".join(map(str, _core.layout())))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+"""
+
+YIELDS = """
+def descend(depth):
+    if depth:
+        for found in range(2):
+            yield from descend(depth - 1)
+
+def look_for():
+    for _ in descend(12):
+        pass
+
+while True:
+    look_for()
+"""
+
+SHORT = """
+began, worked = time.perf_counter(), 0.0
+share = open(sys.argv[1] + ".share", "w")
+
+def spin():
+    end = time.perf_counter() + 150e-6
+    while time.perf_counter() < end:
+        pass
+
+def early():
+    spin()
+
+def late():
+    spin()
+
+def work():
+    global worked
+    begin = time.perf_counter()
+    early()
+    late()
+    worked += time.perf_counter() - begin
+    share.seek(0)
+    share.write(f"{worked / (time.perf_counter() - began):.6f}")
+    share.flush()
+
+while True:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+"""
+
+
+def test_stacks_of_generators_can_be_read_while_they_change(tmp_path: Path) -> None:
+    """A generator that yields is no longer on the stack, nor are those that it called."""
+    found = looked_at(tmp_path, BUSY + YIELDS, 300)
+    assert sum(stacks_of(found, "look_for").values()) > 0.9 * found.ticks
+
+
+def test_what_a_short_thread_does_first_is_seen_as_often(tmp_path: Path) -> None:
+    """As often as it is there, though its number and its files are new."""
+    found = looked_at(tmp_path, BUSY + SHORT, 600)
+    share = float((tmp_path / "layout.share").read_text())
+    early, late = (
+        sum(n for stack, n in stacks_of(found, "work").items() if (PYTHON, name) in stack)
+        for name in ("__main__:early", "__main__:late")
+    )
+    assert early + late > 0.8 * share * found.ticks
+    assert early > 0.7 * late
 
 
 def codes_of(code: types.CodeType) -> list[types.CodeType]:

@@ -68,6 +68,19 @@ def test_waiting_for_a_cpu_is_divided_by_what_is_computed() -> None:
     assert own and own.value == pytest.approx(0.36)
 
 
+def test_stacks_that_could_not_be_read_are_of_a_thread_that_was_awake() -> None:
+    """They are where its other samples are; those of other threads do not change."""
+    rows = (1, WORK, Own(0, 300)), (1, NAP, Own(200, 100)), (2, WORK, Own(0, 100))
+    lost = samples(*rows)
+    lost.lost = {1: 400}
+    once = self_times(lost)
+    assert once[WORK].share == pytest.approx(0.7)
+    assert once[NAP].share == pytest.approx(0.2 + 0.2)
+    both = added(lost, lost)
+    assert both.lost == {1: 800}
+    assert self_times(both)[WORK].share == pytest.approx(0.7)
+
+
 def test_a_crowd_is_what_there_would_be_without_other_programs() -> None:
     # Two threads that never sleep, with a third of one CPU each.
     two = Reading(2, 4, 3, 3, alone=2.0)

@@ -31,12 +31,14 @@ class Look:
     """The result of one round of sampling: ``ticks`` samples, taken in ``seconds``.
 
     ``stacks`` are those of the extension. ``targets`` has what their codes refer to.
+    ``lost`` is by thread the number of stacks that could not be read.
     """
 
     ticks: int
     seconds: float
     stacks: list[_core.Stack]
     targets: list[_core.StackTarget]
+    lost: dict[int, int] = field(default_factory=dict)
 
 
 class Looking:
@@ -104,7 +106,8 @@ class Looking:
                 key = keys[index]
                 self._moments.setdefault(key.tid, []).append((time_ns, key))
         ticks = self._totals.ticks - before
-        return Look(ticks, took / 1e9, taken.stacks, self._stacks.targets())
+        targets = self._stacks.targets()
+        return Look(ticks, took / 1e9, taken.stacks, targets, dict(taken.lost))
 
     def looks(self) -> Looks:
         """All samples so far."""

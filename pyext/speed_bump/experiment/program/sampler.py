@@ -119,10 +119,7 @@ class Sampler:
             while (left := begin + ns - time.monotonic_ns()) > 0:
                 if not self._program.is_running():
                     break
-                looks, seen = self._innermost(min(left, SLICE_NS))
-                found.ticks += looks
-                for place, own in seen.items():
-                    found.python.setdefault(place, Own()).add(own)
+                self._add_innermost(min(left, SLICE_NS), found)
                 self._find_stacks()
                 meanwhile()
             found.clock_ns = time.monotonic_ns() - begin
@@ -157,15 +154,17 @@ class Sampler:
             self._below_ns = 0
         self._looking.native.add(below.stacks(), moments, below.symbol)
 
-    def _innermost(self, ns: int) -> tuple[int, dict[tuple[int, str], Own]]:
-        """Where threads were, in each counted function itself."""
+    def _add_innermost(self, ns: int, found: Samples) -> None:
+        """Add where threads were, in each counted function itself."""
         seen = self.stacks(ns)
-        found: dict[tuple[int, str], Own] = {}
+        found.ticks += seen.ticks
+        for thread, n in seen.lost.items():
+            found.lost[thread] = found.lost.get(thread, 0) + n
         for stack, n in seen.samples.items():
             # A C function that is not measured counts for its caller.
             last = -1 if not stack.has_leaf or stack.frames[-1] in self._wanted else -2
             name = stack.frames[last] if len(stack.frames) >= -last else ""
-            own = found.setdefault((stack.thread, name), Own())
+            own = found.python.setdefault((stack.thread, name), Own())
             own.queued_ns += seen.queued_ns.get(stack, 0)
             own.pid = stack.pid
             if not stack.waits:
@@ -177,7 +176,6 @@ class Sampler:
                 # function sleeps, its own threads may do the work, but for a socket or
                 # the GIL.
                 own.asleep += n
-        return seen.ticks, found
 
     # ---------------------------------------------------------- whole stacks
 

@@ -40,8 +40,9 @@ class Samples:
     """Samples of the stacks while nothing was delayed.
 
     ``python`` is by thread and function; that of "" is what the thread did elsewhere.
-    There were ``ticks`` samples of each thread. ``native`` is for native functions, None
-    if there are none.
+    There were ``ticks`` samples of each thread. ``lost`` is by thread the number of
+    stacks that could not be read. ``native`` is for native functions, None if there are
+    none.
     """
 
     clock_ns: int = 0
@@ -49,6 +50,7 @@ class Samples:
     python: dict[tuple[int, str], Own] = field(default_factory=dict)
     native: NativeTimes | None = None
     seen: bool = False
+    lost: dict[int, int] = field(default_factory=dict)
 
 
 def added(a: Samples, b: Samples) -> Samples:
@@ -59,8 +61,11 @@ def added(a: Samples, b: Samples) -> Samples:
     native = b.native or a.native
     if a.native and b.native:
         native = a.native.added(b.native)
+    lost = dict(a.lost)
+    for thread, n in b.lost.items():
+        lost[thread] = lost.get(thread, 0) + n
     return Samples(
-        a.clock_ns + b.clock_ns, a.ticks + b.ticks, python, native, a.seen or b.seen
+        a.clock_ns + b.clock_ns, a.ticks + b.ticks, python, native, a.seen or b.seen, lost
     )
 
 
@@ -116,6 +121,10 @@ def _python_times(
         # The samples of a thread that hardly ran count where it was seen.
         if runs[thread] >= MIN_RUNNING:
             whole = max(n, 0.0) * awake[thread] / runs[thread]
+        # Stacks that could not be read were changing: the thread was awake.
+        if awake[thread]:
+            lost = 1 + samples.lost.get(thread, 0) / awake[thread]
+            n, whole = n * lost, whole * lost
         a, b, c = sums.get(name, (0.0, 0.0, 0.0))
         sums[name] = a + own.asleep, b + n, c + whole
         if thread not in tids and own.pid in with_units:

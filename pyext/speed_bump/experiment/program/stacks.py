@@ -165,12 +165,14 @@ class Stacks:
     """How often each stack was seen in ``ticks`` samples that took ``seconds``.
 
     ``queued_ns`` is how long threads waited for a CPU in it, or when they woke up there.
+    ``lost`` is by thread the number of stacks that could not be read.
     """
 
     ticks: int = 0
     seconds: float = 0.0
     samples: dict[Stack, int] = field(default_factory=dict)
     queued_ns: dict[Stack, int] = field(default_factory=dict)
+    lost: dict[int, int] = field(default_factory=dict)
 
     def add(self, other: Stacks) -> None:
         """Add samples of another period."""
@@ -180,6 +182,8 @@ class Stacks:
             self.samples[stack] = self.samples.get(stack, 0) + n
         for stack, ns in other.queued_ns.items():
             self.queued_ns[stack] = self.queued_ns.get(stack, 0) + ns
+        for thread, n in other.lost.items():
+            self.lost[thread] = self.lost.get(thread, 0) + n
 
     def as_json(self, most: int = 4000) -> dict[str, Any]:
         """For the record: see ``Record.header["look"]``."""
@@ -223,7 +227,7 @@ def read(
             found[stack] = found.get(stack, 0) + seen.looks
         if stack and seen.queued_ns:
             queued[stack] = queued.get(stack, 0) + seen.queued_ns
-    return Stacks(look.ticks, look.seconds, found, queued)
+    return Stacks(look.ticks, look.seconds, found, queued, look.lost)
 
 
 def stack_of(
