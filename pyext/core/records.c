@@ -269,7 +269,7 @@ static PyStructSequence_Field symbol_fields[] = {
 
 static PyStructSequence_Field taken_stacks_fields[] = {
 	{ "stacks", "those seen since the last time" },
-	{ "moments", "[(ns of CLOCK_MONOTONIC, index in stacks), ...]" },
+	{ "moments", "[(ns of CLOCK_MONOTONIC, index in stacks, which look), ...]" },
 	{ "lost", "[(thread, how many of its stacks could not be read), ...]" },
 	END,
 };

@@ -134,9 +134,9 @@ struct thread {
 	int syscall, schedstat; /* its files, or CLOSED */
 };
 
-/* When a stack was seen, CLOCK_MONOTONIC. */
+/* When a stack was seen, CLOCK_MONOTONIC, and in which look at all threads. */
 struct moment {
-	uint64_t ns;
+	uint64_t ns, tick;
 	uint32_t stack;
 };
 
@@ -506,7 +506,7 @@ static void note_moment(struct stacks_object *self, uint64_t ns, uint32_t stack)
 	    more_room((void **)&self->moments, &self->moment_room, self->moment_count, 1,
 		      sizeof(*self->moments)))
 		return;
-	self->moments[self->moment_count++] = (struct moment){ ns, stack };
+	self->moments[self->moment_count++] = (struct moment){ ns, self->ticks, stack };
 }
 
 /* The index of the stack; -1: there is no room. */
@@ -1285,8 +1285,9 @@ static PyObject *stacks_take(PyObject *object, PyObject *Py_UNUSED(none))
 	/* Pairs: there may be many thousand. */
 	for (size_t i = 0; values[1] && i < self->moment_count; i++)
 		append(&values[1],
-		       Py_BuildValue("(Kk)", (unsigned long long)self->moments[i].ns,
-				     (unsigned long)self->moments[i].stack));
+		       Py_BuildValue("(KkK)", (unsigned long long)self->moments[i].ns,
+				     (unsigned long)self->moments[i].stack,
+				     (unsigned long long)self->moments[i].tick));
 	for (size_t i = 0; values[2] && i < self->thread_count; i++)
 		if (self->threads[i].lost)
 			append(&values[2],

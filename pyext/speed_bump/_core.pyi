@@ -189,7 +189,7 @@ class Stack:
 @final
 class TakenStacks:
     stacks: list[Stack]
-    moments: list[tuple[int, int]]
+    moments: list[tuple[int, int, int]]
     lost: list[tuple[int, int]]
 
 @final

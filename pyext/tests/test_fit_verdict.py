@@ -166,26 +166,6 @@ def test_a_thread_that_hardly_waits_for_a_cpu_is_not_late(waited, late):
     assert how.is_late is late
 
 
-def test_no_headroom_is_larger_than_the_whole():
-    """Of a function that eight threads wait in."""
-    run = recorded(lambda draw: model.Weighted(draw, [1.0, 0.0]), "quiet", 1)
-    run.record.self_times["m:f0"] = SelfTime(7.3, 1000)
-    headroom = verdict(run.record).of("m:f0").headroom
-    assert headroom.low == headroom.value == headroom.high == 1
-
-
-def test_delays_that_hold_the_gil_beside_the_thread_of_the_units():
-    """What it computes without the GIL need not matter, though its delays do."""
-    run = recorded(lambda draw: model.Weighted(draw, [1.0, 1.0, 0.0]), "quiet", 1)
-    run.record.self_times = {
-        "m:f0": SelfTime(0.4, 1000, beside=0.4),
-        "m:f1": SelfTime(0.4, 1000, beside=0.1),
-        "m:f2": SelfTime(0.4, 1000, beside=0.4),
-    }
-    told = [any("mode=wait" in n for n in f.notes) for f in verdict(run.record).findings]
-    assert told == [True, False, False]
-
-
 def test_an_amplified_function_has_its_late_effects_too():
     held = 0
     for seed in range(6):

@@ -255,6 +255,32 @@ def test_waiting_for_the_gil_is_not_the_functions_time(tmp_path: Path) -> None:
     assert found["__main__:busy"].share > 0.3
 
 
+TWICE = """
+import os, threading, zlib
+data = os.urandom(1 << 20)
+def pack():
+    zlib.compress(data, 1)
+def copy():
+    zlib.crc32(data)
+def work():
+    while True:
+        pack()
+threading.Thread(target=work, daemon=True).start()
+while True:
+    pack()
+    copy()
+"""
+
+
+@pytest.mark.timed
+def test_it_is_known_whether_several_threads_are_in_a_function(tmp_path: Path) -> None:
+    with working(tmp_path, TWICE, "__main__:pack\n__main__:copy\n") as running:
+        seen = running.sampler.sample(2 * SECOND, lambda: None)
+    found = self_times(added(seen, seen))
+    assert 0.5 < found["__main__:pack"].twice <= found["__main__:pack"].share / 2
+    assert found["__main__:copy"].share > 0 == found["__main__:copy"].twice
+
+
 def test_what_is_computed_beside_the_thread_that_reports_units() -> None:
     """Of the same process, because others have a GIL of their own."""
     seen = samples(

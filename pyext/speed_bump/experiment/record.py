@@ -188,7 +188,8 @@ class SelfTime:
     is by chance: these waits are divided among its functions by what they compute, and
     ``queued`` is the part of the share that came so. ``beside`` is the part that
     other threads than those that report units, of the same process, computed, if its
-    delays held their GIL.
+    delays held their GIL. ``twice`` is the part of the time in which several threads were
+    in it; NaN: unknown.
     """
 
     share: float
@@ -196,6 +197,7 @@ class SelfTime:
     queued: float = 0.0
     asleep: float = 0.0
     beside: float = 0.0
+    twice: float = math.nan
 
     def over(self, count: int) -> SelfTime:
         """The number of ranks of which this is the mean."""
@@ -206,6 +208,7 @@ class SelfTime:
             self.queued / n,
             self.asleep / n,
             self.beside / n,
+            self.twice,
         )
 
 

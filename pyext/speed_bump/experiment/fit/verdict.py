@@ -42,6 +42,7 @@ from speed_bump.experiment.fit.interval import (
     upper_tail,
 )
 from speed_bump.experiment.fit.judge import Chance, Common, finding
+from speed_bump.experiment.fit.limits import limited
 from speed_bump.experiment.fit.longer import doses_of, sort
 from speed_bump.experiment.fit.number import (
     SHAM_TIMES,
@@ -131,6 +132,7 @@ def verdict(record: Record, final: bool = True) -> Verdict:
                 Chance(p, rate),
             )
         )
+    out.findings = limited(record, out.findings)
     _warnings(record, out, refusal, note)
     if took.lapsed > MAX_LAPSED * took.planned:
         out.warnings.append(

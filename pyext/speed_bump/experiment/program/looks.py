@@ -31,7 +31,8 @@ class Look:
     """The result of one round of sampling: ``ticks`` samples, taken in ``seconds``.
 
     ``stacks`` are those of the extension. ``targets`` has what their codes refer to.
-    ``lost`` is by thread the number of stacks that could not be read.
+    ``lost`` is by thread the number of stacks that could not be read; ``moments`` has
+    pairs: the number of the sample, and the index of a stack that was seen in it.
     """
 
     ticks: int
@@ -39,6 +40,7 @@ class Look:
     stacks: list[_core.Stack]
     targets: list[_core.StackTarget]
     lost: dict[int, int] = field(default_factory=dict)
+    moments: list[tuple[int, int]] = field(default_factory=list)
 
 
 class Looking:
@@ -46,6 +48,7 @@ class Looking:
 
     def __init__(self, table: _core.Table) -> None:
         self._stacks = _core.Stacks(table)
+        self._stacks.keep_moments(True)
         self._known: dict[int, tuple[int, ...] | None] = {}
         self._seen: Counter[Key] = Counter()
         # How long threads waited for a CPU, by the stack in which they were awake.
@@ -59,7 +62,6 @@ class Looking:
     def note_moments(self, on: bool) -> dict[int, list[tuple[int, Key]]]:
         """Start or stop recording when each stack is seen; drop earlier records."""
         noted, self._moments = self._moments or {}, {} if on else None
-        self._stacks.keep_moments(on)
         return noted
 
     def forget_moments(self, before_ns: int) -> None:
@@ -102,12 +104,19 @@ class Looking:
             self._seen[key] += stack.looks
             self._queued_ns[key._replace(wait="")] += stack.queued_ns
         if self._moments is not None:
-            for time_ns, index in taken.moments:
+            for time_ns, index, _ in taken.moments:
                 key = keys[index]
                 self._moments.setdefault(key.tid, []).append((time_ns, key))
         ticks = self._totals.ticks - before
-        targets = self._stacks.targets()
-        return Look(ticks, took / 1e9, taken.stacks, targets, dict(taken.lost))
+        moments = [(tick, index) for _, index, tick in taken.moments]
+        return Look(
+            ticks,
+            took / 1e9,
+            taken.stacks,
+            self._stacks.targets(),
+            dict(taken.lost),
+            moments,
+        )
 
     def looks(self) -> Looks:
         """All samples so far."""

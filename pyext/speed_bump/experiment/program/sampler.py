@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Protocol
@@ -160,6 +161,7 @@ class Sampler:
         found.ticks += seen.ticks
         for thread, n in seen.lost.items():
             found.lost[thread] = found.lost.get(thread, 0) + n
+        there: dict[Stack, str] = {}
         for stack, n in seen.samples.items():
             # A C function that is not measured counts for its caller.
             last = -1 if not stack.has_leaf or stack.frames[-1] in self._wanted else -2
@@ -169,6 +171,7 @@ class Sampler:
             own.pid = stack.pid
             if not stack.waits:
                 own.awake += n
+                there[stack] = name
             elif not (
                 stack.waits_for_others and (self._leaves or stack.waits in (POLL, GIL))
             ):
@@ -176,6 +179,11 @@ class Sampler:
                 # function sleeps, its own threads may do the work, but for a socket or
                 # the GIL.
                 own.asleep += n
+                there[stack] = name
+        at = Counter((tick, there[s]) for tick, s in seen.moments if there.get(s))
+        for (_, name), threads in at.items():
+            if threads > 1:
+                found.twice[name] = found.twice.get(name, 0) + 1
 
     # ---------------------------------------------------------- whole stacks
 

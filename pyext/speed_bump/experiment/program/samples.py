@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
@@ -41,7 +42,8 @@ class Samples:
 
     ``python`` is by thread and function; that of "" is what the thread did elsewhere.
     There were ``ticks`` samples of each thread. ``lost`` is by thread the number of
-    stacks that could not be read. ``native`` is for native functions, None if there are
+    stacks that could not be read; ``twice`` is by function the number of samples that
+    found several threads in it. ``native`` is for native functions, None if there are
     none.
     """
 
@@ -51,6 +53,7 @@ class Samples:
     native: NativeTimes | None = None
     seen: bool = False
     lost: dict[int, int] = field(default_factory=dict)
+    twice: dict[str, int] = field(default_factory=dict)
 
 
 def added(a: Samples, b: Samples) -> Samples:
@@ -61,11 +64,14 @@ def added(a: Samples, b: Samples) -> Samples:
     native = b.native or a.native
     if a.native and b.native:
         native = a.native.added(b.native)
-    lost = dict(a.lost)
-    for thread, n in b.lost.items():
-        lost[thread] = lost.get(thread, 0) + n
     return Samples(
-        a.clock_ns + b.clock_ns, a.ticks + b.ticks, python, native, a.seen or b.seen, lost
+        a.clock_ns + b.clock_ns,
+        a.ticks + b.ticks,
+        python,
+        native,
+        a.seen or b.seen,
+        dict(Counter(a.lost) + Counter(b.lost)),
+        dict(Counter(a.twice) + Counter(b.twice)),
     )
 
 
@@ -139,4 +145,5 @@ def _python_times(
                 queued,
                 asleep / samples.ticks,
                 beside.get(name, 0.0) / samples.ticks,
+                samples.twice.get(name, 0) / samples.ticks,
             )

@@ -165,7 +165,8 @@ class Stacks:
     """How often each stack was seen in ``ticks`` samples that took ``seconds``.
 
     ``queued_ns`` is how long threads waited for a CPU in it, or when they woke up there.
-    ``lost`` is by thread the number of stacks that could not be read.
+    ``lost`` is by thread the number of stacks that could not be read. ``moments`` has the
+    number of a sample with each stack that was seen in it.
     """
 
     ticks: int = 0
@@ -173,6 +174,7 @@ class Stacks:
     samples: dict[Stack, int] = field(default_factory=dict)
     queued_ns: dict[Stack, int] = field(default_factory=dict)
     lost: dict[int, int] = field(default_factory=dict)
+    moments: list[tuple[int, Stack]] = field(default_factory=list)
 
     def add(self, other: Stacks) -> None:
         """Add samples of another period."""
@@ -184,6 +186,7 @@ class Stacks:
             self.queued_ns[stack] = self.queued_ns.get(stack, 0) + ns
         for thread, n in other.lost.items():
             self.lost[thread] = self.lost.get(thread, 0) + n
+        self.moments += other.moments
 
     def as_json(self, most: int = 4000) -> dict[str, Any]:
         """For the record: see ``Record.header["look"]``."""
@@ -221,13 +224,14 @@ def read(
     """
     found: dict[Stack, int] = {}
     queued: dict[Stack, int] = {}
-    for seen in look.stacks:
-        stack = stack_of(Key.of(seen), look.targets, calls, main)
-        if stack:
+    stacks = [stack_of(Key.of(seen), look.targets, calls, main) for seen in look.stacks]
+    for seen, stack in zip(look.stacks, stacks, strict=True):
+        if stack and seen.looks:
             found[stack] = found.get(stack, 0) + seen.looks
         if stack and seen.queued_ns:
             queued[stack] = queued.get(stack, 0) + seen.queued_ns
-    return Stacks(look.ticks, look.seconds, found, queued, look.lost)
+    moments = [(tick, stack) for tick, k in look.moments if (stack := stacks[k])]
+    return Stacks(look.ticks, look.seconds, found, queued, look.lost, moments)
 
 
 def stack_of(
