@@ -83,7 +83,7 @@ def main() -> int:
     """A table for each program."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", default=PROGRAMS)
-    parser.add_argument("--budget", default="30s")
+    parser.add_argument("--budget", default="60s")
     parser.add_argument("--seconds", type=float, default=30.0, help="of turns")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
