@@ -731,8 +731,11 @@ static bool is_whole(const struct stacks_object *self, const struct stack *seen,
 {
 	const struct code *last = outermost(self, seen, frames);
 
-	return bottom == known->bottom ||
-	       (bottom == other && !(last && last->yields && seen->wait == RUNNING));
+	if (bottom == known->bottom)
+		return true;
+	/* Some runtimes resume coroutines from C: then a thread that sleeps has shown it. */
+	return bottom == other &&
+	       !(last && last->yields && !last->outermost && seen->wait == RUNNING);
 }
 
 static void look_at_thread(struct stacks_object *self, const struct process *process,
@@ -889,8 +892,17 @@ static bool go_ahead(void)
 {
 	struct sched_param first = { .sched_priority = 1 };
 
-	return sched_getscheduler(0) == SCHED_OTHER &&
+	return (sched_getscheduler(0) & ~SCHED_RESET_ON_FORK) == SCHED_OTHER &&
 	       !sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &first);
+}
+
+static void fall_back(void)
+{
+	struct sched_param usual = { 0 };
+
+	/* RLIMIT_RTPRIO permits to set the flag, and only CAP_SYS_NICE to clear it. */
+	if (sched_setscheduler(0, SCHED_OTHER, &usual))
+		sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &usual);
 }
 
 static void look(struct stacks_object *self, uint64_t ns, uint64_t interval_ns)
@@ -924,7 +936,7 @@ static void look(struct stacks_object *self, uint64_t ns, uint64_t interval_ns)
 	}
 	self->cpu_ns += now_ns(CLOCK_THREAD_CPUTIME_ID) - begin_cpu;
 	if (is_ahead)
-		sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){ 0 });
+		fall_back();
 }
 
 /* Move a stack to the end of those that are kept. */

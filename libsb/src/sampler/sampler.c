@@ -221,7 +221,7 @@ static int look(struct run *run, uint64_t ns)
 static int record(struct run *run, uint64_t ns)
 {
 	struct sched_param first = { .sched_priority = 1 }, before;
-	int policy = sched_getscheduler(0), failed;
+	int policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK, failed;
 	struct event *events;
 	bool ahead;
 	size_t count;
@@ -231,8 +231,9 @@ static int record(struct run *run, uint64_t ns)
 		!sched_getparam(0, &before) &&
 		!sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &first);
 	failed = look(run, ns);
-	if (ahead)
-		sched_setscheduler(0, policy, &before);
+	/* RLIMIT_RTPRIO permits to set the flag, and only CAP_SYS_NICE to clear it. */
+	if (ahead && sched_setscheduler(0, policy, &before))
+		sched_setscheduler(0, policy | SCHED_RESET_ON_FORK, &before);
 	if (failed)
 		return -1;
 	events = sb_recorder_sort(run->recorder, &count);

@@ -101,7 +101,8 @@ class Looking:
         taken = self._stacks.take()
         keys = [Key.of(stack) for stack in taken.stacks]
         for key, stack in zip(keys, taken.stacks, strict=True):
-            self._seen[key] += stack.looks
+            if stack.looks:
+                self._seen[key] += stack.looks
             self._queued_ns[key._replace(wait="")] += stack.queued_ns
         if self._moments is not None:
             for time_ns, index, _ in taken.moments:

@@ -157,7 +157,7 @@ class Sampler:
 
     def _add_innermost(self, ns: int, found: Samples) -> None:
         """Add where threads were, in each counted function itself."""
-        seen = self.stacks(ns)
+        seen = self.stacks(ns, moments=True)
         found.ticks += seen.ticks
         for thread, n in seen.lost.items():
             found.lost[thread] = found.lost.get(thread, 0) + n
@@ -187,15 +187,19 @@ class Sampler:
 
     # ---------------------------------------------------------- whole stacks
 
-    def stacks(self, ns: int) -> Stacks:
-        """Sample whole stacks for the given time, of all counted functions."""
+    def stacks(self, ns: int, *, moments: bool = False) -> Stacks:
+        """Sample whole stacks for the given time, of all counted functions.
+
+        Args:
+            moments: as for ``stacks.read()``
+        """
         self._find_stacks()
         look = self._looking.look(ns)
         if self._native_looks_of:
             self._looking.forget_moments(self._native_looks_of.since_ns)
         pids = {stack.pid for stack in look.stacks}
         calls = self._leaves.of(pids) if self._leaves else {}
-        return stacks.read(look, calls, self._program.pid)
+        return stacks.read(look, calls, self._program.pid, moments=moments)
 
     def looks(self) -> Looks:
         """The samples of whole stacks, of all rounds together."""

@@ -165,8 +165,8 @@ class Stacks:
     """How often each stack was seen in ``ticks`` samples that took ``seconds``.
 
     ``queued_ns`` is how long threads waited for a CPU in it, or when they woke up there.
-    ``lost`` is by thread the number of stacks that could not be read. ``moments`` has the
-    number of a sample with each stack that was seen in it.
+    ``lost`` is by thread the number of stacks that could not be read. ``moments``, if
+    asked for, has the number of a sample with each stack that was seen in it.
     """
 
     ticks: int = 0
@@ -186,7 +186,6 @@ class Stacks:
             self.queued_ns[stack] = self.queued_ns.get(stack, 0) + ns
         for thread, n in other.lost.items():
             self.lost[thread] = self.lost.get(thread, 0) + n
-        self.moments += other.moments
 
     def as_json(self, most: int = 4000) -> dict[str, Any]:
         """For the record: see ``Record.header["look"]``."""
@@ -214,13 +213,18 @@ def total(windows: Iterable[Stacks]) -> Stacks:
 
 
 def read(
-    look: Look, calls: Mapping[int, Mapping[tuple[int, int], str]], main: int
+    look: Look,
+    calls: Mapping[int, Mapping[tuple[int, int], str]],
+    main: int,
+    *,
+    moments: bool = False,
 ) -> Stacks:
     """Convert a sample into names of targets.
 
     Args:
         calls: by process, the C function that an instruction of a code object calls
         main: the process that was started
+        moments: also say which stacks were seen together
     """
     found: dict[Stack, int] = {}
     queued: dict[Stack, int] = {}
@@ -230,8 +234,9 @@ def read(
             found[stack] = found.get(stack, 0) + seen.looks
         if stack and seen.queued_ns:
             queued[stack] = queued.get(stack, 0) + seen.queued_ns
-    moments = [(tick, stack) for tick, k in look.moments if (stack := stacks[k])]
-    return Stacks(look.ticks, look.seconds, found, queued, look.lost, moments)
+    together = look.moments if moments else ()
+    at = [(tick, stack) for tick, k in together if (stack := stacks[k])]
+    return Stacks(look.ticks, look.seconds, found, queued, look.lost, at)
 
 
 def stack_of(
