@@ -12,6 +12,7 @@ pytest.importorskip("numpy")
 import model
 from speed_bump.experiment.fit.verdict import verdict
 from speed_bump.experiment.record import SelfTime
+from speed_bump.experiment.show.sentence import sentence
 from test_fit_effects import recorded
 
 pytestmark = pytest.mark.one_python
@@ -40,6 +41,9 @@ def test_no_headroom_is_larger_than_what_others_leave():
     assert first.headroom.low < 0.3 < first.headroom.high < 0.32
     assert "m:f1 takes 70% of the time" in first.notes[0]
     assert "at most 30% is gained" in first.notes[0]
+    assert (first.beside, third.beside) == ("m:f1", "")
+    said = sentence(run.record, verdict(run.record))
+    assert "Look first at m:f0" in said and "and at m:f1, which works at the same" in said
     assert second.headroom.value == pytest.approx(0.2)
     # They may be one after the other.
     assert third.headroom.value == pytest.approx(0.1, abs=0.01) and not third.notes

@@ -33,6 +33,8 @@ class Finding:
         share: of the wall clock's time, threads in the function itself
         while_busy: of an inconclusive one, the verdict that is certain for as long as the
             program has no more CPU time than it had; "" if there is none
+        beside: the function that works at the same time, and takes what limits the
+            headroom (limits.py); "" if there is none
     """
 
     name: str
@@ -50,6 +52,7 @@ class Finding:
     notes: tuple[str, ...] = ()
     share: Interval | None = None
     while_busy: str = ""
+    beside: str = ""
 
     @property
     def label(self) -> str:

@@ -67,4 +67,5 @@ def _limited(finding: Finding, lasting: Sequence[Finding]) -> Finding:
             most.value, min(most.low, headroom.low), min(most.high, headroom.high)
         ),
         notes=(*finding.notes, note),
+        beside=name,
     )

@@ -179,6 +179,12 @@ def _first(matter: list[Finding], account: Account | None, shared: str) -> str:
             f"Nothing here can gain much: at most {most} of the time, in {name} ({how})"
         )
     own = _own(account, first.name)
+    if first.beside:
+        return (
+            f"Look first at {name} ({how}), and at {short(first.beside)}, which works at "
+            f"the same time: making only one of them faster gains at most {most} of the "
+            "time"
+        )
     if _asleep(own) < MOSTLY:
         return (
             f"Look first at {name} ({how}): making it faster gains at most {most} of the "

@@ -710,5 +710,6 @@ def finding_json(f: Finding, calls: float) -> dict[str, Any]:
         "reason": f.reason,
         "help": f.help,
         "verdict_while_busy": f.while_busy or None,
+        "limited_by": f.beside or None,
         "notes": list(f.notes),
     }
