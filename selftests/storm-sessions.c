@@ -118,9 +118,9 @@ static void choose_scope(struct speed_bump_target *target)
 }
 
 /*
- * The calls are delayed at their ends, or recorded.  The delays are short parts of the calls:
- * on a slow machine, calls that wait for the delays of others would otherwise become longer
- * and longer.
+ * The calls are delayed at their ends, or recorded.  The delays are short parts of the calls,
+ * also those of a function with a dozen targets together: on a slow machine, calls that wait
+ * for the delays of others would otherwise become longer and longer.
  */
 static void choose_end(struct speed_bump_target *target)
 {
@@ -130,7 +130,7 @@ static void choose_end(struct speed_bump_target *target)
 	target->timed_ns = storm_pick(1000);
 	target->cost_ns = storm_pick(3000);
 	if (target->flags & SPEED_BUMP_TARGET_PERSISTENT || storm_pick(3))
-		target->delay_ppm = 1 + storm_pick(300000);
+		target->delay_ppm = 1 + storm_pick(30000);
 	else
 		target->flags |= SPEED_BUMP_TARGET_RECORD;
 }
