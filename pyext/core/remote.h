@@ -17,18 +17,19 @@ uint64_t remote_word(pid_t pid, uint64_t address, int *failed);
  * and what lies together in memory is then of the same moment.
  */
 #define REMOTE_PAGES 4
+#define REMOTE_NEAR  256 /* bytes that can be asked for */
 struct remote_pages {
 	pid_t pid;
 	unsigned int next; /* to be replaced */
 	struct remote_page {
 		uint64_t begin, end;
-		unsigned char bytes[4096 + 256];
+		unsigned char bytes[4096 + REMOTE_NEAR];
 	} of[REMOTE_PAGES];
 };
 
 void remote_forget(struct remote_pages *pages, pid_t pid);
 /*
- * At most 256 bytes, valid until the next call; if necessary, these are read and what is
+ * At most REMOTE_NEAR bytes, valid until the next call; if necessary, these are read and what is
  * before them in their page. NULL: they can't be read.
  */
 const unsigned char *remote_near(struct remote_pages *pages, uint64_t address,

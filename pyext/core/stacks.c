@@ -534,9 +534,8 @@ static ssize_t count_stack(struct stacks_object *self, struct stack *seen,
 	    more_room((void **)&self->stacks, &self->stack_room, self->stack_count, 1,
 		      sizeof(*self->stacks)) ||
 	    more_room((void **)&self->frames, &self->frame_room, self->frame_count,
-		      seen->depth, sizeof(*self->frames))) {
+		      seen->depth, sizeof(*self->frames)))
 		return -1;
-	}
 	seen->first = self->frame_count;
 	seen->looks = 1;
 	if (seen->depth)
@@ -674,7 +673,7 @@ static bool read_stack(struct stacks_object *self, const struct process *process
 	frame = remote_word(process->pid, thread + layout->thread_frame, &failed);
 	if (layout->indirect != UINT64_MAX && !failed)
 		frame = remote_word(process->pid, frame + layout->indirect, &failed);
-	if (failed || span > 256)
+	if (failed || span > REMOTE_NEAR)
 		return false;
 	remote_forget(&pages, process->pid);
 	inside_first(process->pid, &process->inside, thread, &record);

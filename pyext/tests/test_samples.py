@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from records import made
+from speed_bump import _core
 from speed_bump.config import parse_targets
 from speed_bump.experiment.account import (
     CPU_WAIT,
@@ -25,6 +27,8 @@ from speed_bump.experiment.account import (
 )
 from speed_bump.experiment.fit.finding import own_share
 from speed_bump.experiment.program import machine as watching
+from speed_bump.experiment.program import stacks
+from speed_bump.experiment.program.looks import Look
 from speed_bump.experiment.program.machine import Reading
 from speed_bump.experiment.program.progress import Progress
 from speed_bump.experiment.program.runner import Runner
@@ -72,7 +76,7 @@ def test_stacks_that_could_not_be_read_are_of_a_thread_that_was_awake() -> None:
     """They are where its other samples are; those of other threads do not change."""
     rows = (1, WORK, Own(0, 300)), (1, NAP, Own(200, 100)), (2, WORK, Own(0, 100))
     lost = samples(*rows)
-    lost.lost = {1: 400}
+    lost.lost.update({1: 400})
     once = self_times(lost)
     assert once[WORK].share == pytest.approx(0.7)
     assert once[NAP].share == pytest.approx(0.2 + 0.2)
@@ -332,3 +336,13 @@ def test_a_function_in_which_no_thread_was_found_has_no_time_of_its_own() -> Non
     # Native functions are sampled in another way; a line has no time of its own.
     assert set(found) == {"m:f", WORK}
     assert not self_times(Samples(), ["m:f"])
+
+
+def test_a_thread_that_goes_on_waiting_for_a_cpu_waits_where_it_was() -> None:
+    """Though no sample of this round found it there: it began before."""
+    key = {"pid": 1, "tid": 7, "wait": "", "offset": 0, "codes": (0,)}
+    seen = [made(_core.Stack, **key, looks=0, queued_ns=9)]
+    target = made(_core.StackTarget, address=5, name=WORK)
+    found = stacks.read(Look(1, 0.001, seen, [target]), {}, 1)
+    assert [(s.frames, n) for s, n in found.samples.items()] == [((WORK,), 0)]
+    assert list(found.queued_ns.values()) == [9]

@@ -39,7 +39,7 @@ class Look:
     seconds: float
     stacks: list[_core.Stack]
     targets: list[_core.StackTarget]
-    lost: dict[int, int] = field(default_factory=dict)
+    lost: Counter[int] = field(default_factory=Counter)
     moments: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -115,7 +115,7 @@ class Looking:
             took / 1e9,
             taken.stacks,
             self._stacks.targets(),
-            dict(taken.lost),
+            Counter(dict(taken.lost)),
             moments,
         )
 

@@ -159,8 +159,7 @@ class Sampler:
         """Add where threads were, in each counted function itself."""
         seen = self.stacks(ns, moments=True)
         found.ticks += seen.ticks
-        for thread, n in seen.lost.items():
-            found.lost[thread] = found.lost.get(thread, 0) + n
+        found.lost.update(seen.lost)
         there: dict[Stack, str] = {}
         for stack, n in seen.samples.items():
             # A C function that is not measured counts for its caller.
@@ -181,9 +180,7 @@ class Sampler:
                 own.asleep += n
                 there[stack] = name
         at = Counter((tick, there[s]) for tick, s in seen.moments if there.get(s))
-        for (_, name), threads in at.items():
-            if threads > 1:
-                found.twice[name] = found.twice.get(name, 0) + 1
+        found.twice.update(name for (_, name), threads in at.items() if threads > 1)
 
     # ---------------------------------------------------------- whole stacks
 

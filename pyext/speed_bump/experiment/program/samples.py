@@ -52,8 +52,8 @@ class Samples:
     python: dict[tuple[int, str], Own] = field(default_factory=dict)
     native: NativeTimes | None = None
     seen: bool = False
-    lost: dict[int, int] = field(default_factory=dict)
-    twice: dict[str, int] = field(default_factory=dict)
+    lost: Counter[int] = field(default_factory=Counter)
+    twice: Counter[str] = field(default_factory=Counter)
 
 
 def added(a: Samples, b: Samples) -> Samples:
@@ -70,8 +70,8 @@ def added(a: Samples, b: Samples) -> Samples:
         python,
         native,
         a.seen or b.seen,
-        dict(Counter(a.lost) + Counter(b.lost)),
-        dict(Counter(a.twice) + Counter(b.twice)),
+        a.lost + b.lost,
+        a.twice + b.twice,
     )
 
 
@@ -129,7 +129,7 @@ def _python_times(
             whole = max(n, 0.0) * awake[thread] / runs[thread]
         # Stacks that could not be read were changing: the thread was awake.
         if awake[thread]:
-            lost = 1 + samples.lost.get(thread, 0) / awake[thread]
+            lost = 1 + samples.lost[thread] / awake[thread]
             n, whole = n * lost, whole * lost
         a, b, c = sums.get(name, (0.0, 0.0, 0.0))
         sums[name] = a + own.asleep, b + n, c + whole
@@ -145,5 +145,5 @@ def _python_times(
                 queued,
                 asleep / samples.ticks,
                 beside.get(name, 0.0) / samples.ticks,
-                samples.twice.get(name, 0) / samples.ticks,
+                samples.twice[name] / samples.ticks,
             )

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import glob
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -173,7 +173,7 @@ class Stacks:
     seconds: float = 0.0
     samples: dict[Stack, int] = field(default_factory=dict)
     queued_ns: dict[Stack, int] = field(default_factory=dict)
-    lost: dict[int, int] = field(default_factory=dict)
+    lost: Counter[int] = field(default_factory=Counter)
     moments: list[tuple[int, Stack]] = field(default_factory=list)
 
     def add(self, other: Stacks) -> None:
@@ -184,8 +184,7 @@ class Stacks:
             self.samples[stack] = self.samples.get(stack, 0) + n
         for stack, ns in other.queued_ns.items():
             self.queued_ns[stack] = self.queued_ns.get(stack, 0) + ns
-        for thread, n in other.lost.items():
-            self.lost[thread] = self.lost.get(thread, 0) + n
+        self.lost.update(other.lost)
 
     def as_json(self, most: int = 4000) -> dict[str, Any]:
         """For the record: see ``Record.header["look"]``."""
@@ -230,7 +229,7 @@ def read(
     queued: dict[Stack, int] = {}
     stacks = [stack_of(Key.of(seen), look.targets, calls, main) for seen in look.stacks]
     for seen, stack in zip(look.stacks, stacks, strict=True):
-        if stack and seen.looks:
+        if stack and (seen.looks or seen.queued_ns):
             found[stack] = found.get(stack, 0) + seen.looks
         if stack and seen.queued_ns:
             queued[stack] = queued.get(stack, 0) + seen.queued_ns
