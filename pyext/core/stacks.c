@@ -23,13 +23,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "array.h"
+#include "code.h"
 #include "errors.h"
 #include "inside.h"
 #include "layout.h"
@@ -40,13 +38,12 @@
 #include "stacks.h"
 #include "table.h"
 #include "types.h"
+#include "waits.h"
 
 #define MAX_THREADS 256
 #define MAX_FRAMES  256
 #define MAX_STACKS  (1 << 16)
 #define MAX_CODES   (1 << 16)
-#define MAX_TEXT    4096
-#define MAX_LINES   (1 << 20) /* bytes of a table of lines */
 /* A look is followed by a pause of at least this many times its duration. */
 #define REST 20
 /* Threads of a Python process without Python are looked at once in this many looks. */
@@ -59,55 +56,11 @@
 #define NOWHERE	 (-1)
 #define GONE	 UINT64_MAX /* the address of code that was freed */
 
-/* What a thread may be asleep in. */
-enum wait {
-	RUNNING,
-	SLEEP,
-	POLL,
-	LOCK,
-	GIL,
-	DISK,
-	PIPE,
-	DEVICE,
-	TERMINAL,
-	CHILD,
-	SIGNAL,
-	KERNEL,
-};
-
-/* As reports say it. */
-static const char *const waits[] = {
-	[RUNNING] = "",		  [SLEEP] = "sleep",
-	[POLL] = "poll and recv", [LOCK] = "lock",
-	[GIL] = "the GIL",	  [DISK] = "disk",
-	[PIPE] = "pipe",	  [DEVICE] = "device",
-	[TERMINAL] = "terminal",  [CHILD] = "child process",
-	[SIGNAL] = "signal",	  [KERNEL] = "kernel",
-};
-
 /* Without a layout, its process is not Python; its head is 0. */
 struct process {
 	pid_t pid;
 	struct layout layout;
 	struct inside_words inside; /* C functions that its threads are in, in this look */
-};
-
-/*
- * A code object; one that turned out not to be code has no @name. Or a C function, which
- * instead of an address has the number recorded for its site.
- */
-struct code {
-	pid_t pid;
-	bool is_c;
-	uint64_t address, bytes, copies;
-	char *site; /* the name of the target that it is, or NULL */
-	bool listed; /* it is a target in the list that was read last */
-	bool outermost; /* a whole stack ended with it */
-	bool yields; /* a generator, or a coroutine */
-	char *name, *file;
-	int first_line;
-	unsigned char *lines;
-	size_t lines_size;
 };
 
 struct stack {
@@ -155,11 +108,10 @@ struct stacks_object {
 	size_t thread_count, thread_room;
 	int open; /* files of threads */
 	/* Open addressing: an index and 1, or 0. */
-	uint32_t *by_address, *by_stack;
-	/* When each stack was seen, if that is recorded. */
+	uint32_t *by_address, *by_stack, *by_thread;
+	size_t by_thread_size; /* at least twice thread_count */
 	struct moment *moments;
 	size_t moment_count, moment_room;
-	bool keeps_moments;
 	uint64_t ticks, lost, cpu_ns;
 	bool no_memory;
 	_Atomic int busy;
@@ -206,138 +158,11 @@ static ssize_t read_file(struct stacks_object *self, struct thread *thread, int 
 	return got;
 }
 
-static enum wait wait_for_file(pid_t pid, unsigned long long fd)
-{
-	char path[64];
-	struct stat st;
-
-	snprintf(path, sizeof(path), "/proc/%d/fd/%llu", (int)pid, fd);
-	if (stat(path, &st))
-		return KERNEL;
-	if (S_ISFIFO(st.st_mode))
-		return PIPE;
-	if (S_ISSOCK(st.st_mode))
-		return POLL;
-	if (!S_ISCHR(st.st_mode))
-		return DISK;
-	/* Terminals: 4 and 5, and pseudo-terminals, 136 to 143 (devices.txt). */
-	if (major(st.st_rdev) == 4 || major(st.st_rdev) == 5 ||
-	    (major(st.st_rdev) >= 136 && major(st.st_rdev) <= 143))
-		return TERMINAL;
-	return DEVICE;
-}
-
-/* A table of system calls: hence the length. */
-static enum wait wait_of_call(pid_t pid, long number, const unsigned long long *args,
-			      uint64_t gil, uint64_t gil_size)
-{
-	switch (number) {
-	case SYS_nanosleep:
-	case SYS_clock_nanosleep:
-		return SLEEP;
-#ifdef SYS_select
-	case SYS_select:
-#endif
-	case SYS_pselect6:
-		/* As time.sleep() of 3.10 does it. */
-		return args[0] ? POLL : SLEEP;
-#ifdef SYS_poll
-	case SYS_poll:
-#endif
-#ifdef SYS_epoll_wait
-	case SYS_epoll_wait:
-#endif
-	case SYS_ppoll:
-	case SYS_epoll_pwait:
-#ifdef __NR_epoll_pwait2
-	case __NR_epoll_pwait2:
-#endif
-	case SYS_recvfrom:
-	case SYS_recvmsg:
-	case SYS_recvmmsg:
-	case SYS_sendto:
-	case SYS_sendmsg:
-	case SYS_sendmmsg:
-	case SYS_accept:
-	case SYS_accept4:
-	case SYS_connect:
-		return POLL;
-	case SYS_rt_sigtimedwait:
-	case SYS_rt_sigsuspend:
-#ifdef SYS_pause
-	case SYS_pause:
-#endif
-		return SIGNAL;
-	case SYS_futex:
-#ifdef __NR_futex_waitv
-	case __NR_futex_waitv:
-#endif
-	case SYS_semtimedop:
-	case SYS_flock:
-	case SYS_fcntl:
-		return gil && args[0] - gil < gil_size ? GIL : LOCK;
-	case SYS_wait4:
-	case SYS_waitid:
-		return CHILD;
-	case SYS_read:
-	case SYS_readv:
-	case SYS_pread64:
-	case SYS_preadv:
-	case SYS_write:
-	case SYS_writev:
-	case SYS_pwrite64:
-	case SYS_pwritev:
-	case SYS_ioctl:
-	case SYS_sendfile:
-	case SYS_copy_file_range:
-	case SYS_splice:
-		return wait_for_file(pid, args[0]);
-	case SYS_fsync:
-	case SYS_fdatasync:
-	case SYS_sync:
-	case SYS_syncfs:
-	case SYS_sync_file_range:
-	case SYS_msync:
-	case SYS_madvise:
-	case SYS_openat:
-	case SYS_getdents64:
-	case SYS_newfstatat:
-	case SYS_statx:
-	case SYS_unlinkat:
-	case SYS_renameat2:
-	case SYS_ftruncate:
-	case SYS_fallocate:
-	case SYS_io_getevents:
-	case SYS_io_uring_enter:
-#ifdef SYS_open
-	case SYS_open:
-	case SYS_stat:
-	case SYS_unlink:
-	case SYS_rename:
-#endif
-		return DISK;
-	default:
-		return KERNEL;
-	}
-}
-
 /* Whether the thread exists. @text is its state in the kernel, as read. */
 static bool look_at_wait(struct stacks_object *self, struct thread *thread, char *text,
 			 size_t size)
 {
 	return read_file(self, thread, &thread->syscall, "syscall", text, size) > 0;
-}
-
-static enum wait wait_of(pid_t pid, const char *text, uint64_t gil, uint64_t gil_size)
-{
-	unsigned long long args[2] = { 0 };
-	long number;
-
-	if (!strncmp(text, "running", 7) ||
-	    sscanf(text, "%ld %llx %llx", &number, &args[0], &args[1]) < 1)
-		return RUNNING;
-	/* Off the CPU outside a system call: a page is read in. */
-	return number < 0 ? DISK : wait_of_call(pid, number, args, gil, gil_size);
 }
 
 /* ------------------------------------------------------------------ what is kept */
@@ -360,89 +185,6 @@ static int more_room(void **array, size_t *room, size_t count, size_t more, size
 		return -1;
 	*array = larger;
 	return 0;
-}
-
-/* A string of the process as UTF-8; NULL: it is not a string. */
-static char *read_text(pid_t pid, const struct layout *layout, uint64_t address)
-{
-	int failed = 0;
-	uint64_t length = remote_word(pid, address + layout->text_length, &failed);
-	uint64_t state = remote_word(pid, address + layout->text_state, &failed);
-	uint64_t begin, size = 0, kind = state & layout->text_kind;
-	unsigned char wide[MAX_TEXT];
-	char *text, *end;
-
-	/* The value of a field of three bits, at any position. */
-	kind /= layout->text_kind & -layout->text_kind;
-	begin = address + ((state & layout->text_is_ascii) ? layout->text_ascii :
-							     layout->text_compact);
-	if (failed || length > MAX_TEXT / 4 || (kind != 1 && kind != 2 && kind != 4) ||
-	    remote_read(pid, begin, wide, length * kind))
-		return NULL;
-	text = end = malloc(length * 4 + 1);
-	for (uint64_t i = 0; text && i < length; i++) {
-		uint32_t c = wide[i];
-
-		if (kind == 2)
-			c = (uint32_t)wide[2 * i] | (uint32_t)wide[2 * i + 1] << 8;
-		else if (kind == 4)
-			memcpy(&c, wide + 4 * i, sizeof(c));
-		if (c < 0x80) {
-			*end++ = (char)c;
-			continue;
-		}
-		size = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-		*end++ = (char)(((0xff << (7 - size)) & 0xff) | c >> (6 * size));
-		while (size--)
-			*end++ = (char)(0x80 | ((c >> (6 * size)) & 0x3f));
-	}
-	if (text)
-		*end = '\0';
-	return text;
-}
-
-static void read_lines(struct code *code, const struct layout *layout, uint64_t address)
-{
-	int failed = 0;
-	uint64_t size = remote_word(code->pid, address + layout->bytes_size, &failed);
-
-	if (failed || size > MAX_LINES)
-		return;
-	code->lines = malloc(size + 1);
-	if (!code->lines)
-		return;
-	if (remote_read(code->pid, address + layout->bytes_data, code->lines, size))
-		size = 0;
-	code->lines_size = size;
-}
-
-static void read_code(struct code *code, const struct layout *layout)
-{
-	pid_t pid = code->pid;
-	uint64_t at = code->address, lines;
-	int failed = 0;
-
-	if (remote_word(pid, at + layout->object_type, &failed) != layout->code_type ||
-	    failed)
-		return;
-	code->name =
-		read_text(pid, layout, remote_word(pid, at + layout->code_name, &failed));
-	code->file = read_text(pid, layout,
-			       remote_word(pid, at + layout->code_filename, &failed));
-	lines = remote_word(pid, at + layout->code_linetable, &failed);
-	code->first_line = (int)remote_word(pid, at + layout->code_first_line, &failed);
-	code->yields = remote_word(pid, at + layout->code_flags, &failed) &
-		       (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR);
-	if (layout->code_copies != UINT64_MAX)
-		code->copies = remote_word(pid, at + layout->code_copies, &failed);
-	code->bytes = layout->code_bytes == UINT64_MAX ? 0 : at + layout->code_bytes;
-	/* 3.12 has code with that file name for calls from C into Python. */
-	if (failed || !code->file || !strcmp(code->file, "<shim>")) {
-		free(code->name);
-		code->name = NULL;
-		return;
-	}
-	read_lines(code, layout, lines);
 }
 
 /* The position of a code object in by_address, existing or new. */
@@ -479,7 +221,7 @@ static ssize_t code_at(struct stacks_object *self, const struct process *process
 	*code = (struct code){ .pid = process->pid, .address = address, .is_c = is_c };
 	*slot = (uint32_t)self->code_count;
 	if (!is_c)
-		read_code(code, &process->layout);
+		code_read(code, &process->layout);
 	return (ssize_t)self->code_count - 1;
 }
 
@@ -502,8 +244,7 @@ static uint64_t now_ns(clockid_t clock)
 
 static void note_moment(struct stacks_object *self, uint64_t ns, uint32_t stack)
 {
-	if (!self->keeps_moments ||
-	    more_room((void **)&self->moments, &self->moment_room, self->moment_count, 1,
+	if (more_room((void **)&self->moments, &self->moment_room, self->moment_count, 1,
 		      sizeof(*self->moments)))
 		return;
 	self->moments[self->moment_count++] = (struct moment){ ns, self->ticks, stack };
@@ -548,22 +289,59 @@ static ssize_t count_stack(struct stacks_object *self, struct stack *seen,
 	return (ssize_t)self->stack_count - 1;
 }
 
+/* The position of a thread in by_thread, existing or new. */
+static uint32_t *slot_of_thread(struct stacks_object *self, pid_t pid, pid_t tid)
+{
+	uint64_t slot = mix(mix(0, (uint64_t)pid), (uint64_t)tid);
+	uint32_t *index;
+
+	for (;; slot++) {
+		index = &self->by_thread[slot % self->by_thread_size];
+		if (!*index || (self->threads[*index - 1].pid == pid &&
+				self->threads[*index - 1].tid == tid))
+			return index;
+	}
+}
+
+/* Room for one more thread; -1: there is no memory. */
+static int more_threads(struct stacks_object *self)
+{
+	size_t size = self->by_thread_size ? 2 * self->by_thread_size : 64;
+	uint32_t *larger;
+
+	if (more_room((void **)&self->threads, &self->thread_room, self->thread_count, 1,
+		      sizeof(*self->threads)))
+		return -1;
+	if (2 * (self->thread_count + 1) <= self->by_thread_size)
+		return 0;
+	larger = calloc(size, sizeof(*larger));
+	if (!larger)
+		return -1;
+	free(self->by_thread);
+	self->by_thread = larger;
+	self->by_thread_size = size;
+	for (size_t i = 0; i < self->thread_count; i++)
+		*slot_of_thread(self, self->threads[i].pid, self->threads[i].tid) =
+			(uint32_t)i + 1;
+	return 0;
+}
+
 /* The entry of a thread; NULL: no memory. */
 static struct thread *find_thread(struct stacks_object *self, pid_t pid, pid_t tid)
 {
 	struct thread *thread;
+	uint32_t *index;
 
-	for (size_t i = 0; i < self->thread_count; i++) {
-		if (self->threads[i].pid == pid && self->threads[i].tid == tid)
-			return &self->threads[i];
-	}
-	if (more_room((void **)&self->threads, &self->thread_room, self->thread_count, 1,
-		      sizeof(*thread)))
+	if (more_threads(self))
 		return NULL;
+	index = slot_of_thread(self, pid, tid);
+	if (*index)
+		return &self->threads[*index - 1];
 	thread = &self->threads[self->thread_count++];
 	*thread = (struct thread){
 		.pid = pid, .tid = tid, .syscall = CLOSED, .schedstat = CLOSED, .stack = -1
 	};
+	*index = (uint32_t)self->thread_count;
 	return thread;
 }
 
@@ -951,17 +729,17 @@ static void keep_stack(struct stacks_object *self, size_t from)
 		memmove(&self->frames[kept->first], &self->frames[old.first],
 			old.depth * sizeof(*self->frames));
 	self->frame_count += old.depth;
-	for (size_t i = 0; i < self->thread_count; i++) {
-		if (self->threads[i].stack == (ssize_t)from)
-			self->threads[i].stack = (ssize_t)self->stack_count;
-	}
-	self->stack_count++;
+	self->threads[*slot_of_thread(self, old.pid, old.tid) - 1].stack =
+		(ssize_t)self->stack_count++;
 	while (self->by_stack[slot % (2 * MAX_STACKS)])
 		slot++;
 	self->by_stack[slot % (2 * MAX_STACKS)] = (uint32_t)self->stack_count;
 }
 
-/* All but the last stack of each thread, in which it may go on waiting for a CPU. */
+/*
+ * All but the last stack of each thread, in which it may go on waiting for a CPU. One that was
+ * not seen in the last run() has exited.
+ */
 static void forget_stacks(struct stacks_object *self)
 {
 	size_t count = self->stack_count;
@@ -971,9 +749,13 @@ static void forget_stacks(struct stacks_object *self)
 	for (size_t i = 0; i < count; i++)
 		self->stacks[i].looks = 0;
 	for (size_t i = 0; i < self->thread_count; i++) {
-		self->threads[i].lost = 0;
-		if (self->threads[i].stack >= 0)
-			self->stacks[self->threads[i].stack].looks = 1;
+		struct thread *thread = &self->threads[i];
+
+		thread->lost = 0;
+		if (!thread->seen)
+			thread->stack = -1;
+		if (thread->stack >= 0)
+			self->stacks[thread->stack].looks = 1;
 	}
 	/* In their order, so that no frames are overwritten that are still to be moved. */
 	for (size_t i = 0; i < count; i++) {
@@ -1054,12 +836,8 @@ static void stacks_dealloc(PyObject *object)
 	if (self->table)
 		table_release(self->table);
 	Py_XDECREF(self->table);
-	for (size_t i = 0; i < self->code_count; i++) {
-		free(self->codes[i].site);
-		free(self->codes[i].name);
-		free(self->codes[i].file);
-		free(self->codes[i].lines);
-	}
+	for (size_t i = 0; i < self->code_count; i++)
+		code_free(&self->codes[i]);
 	for (size_t i = 0; i < self->thread_count; i++) {
 		if (self->threads[i].syscall != CLOSED)
 			close(self->threads[i].syscall);
@@ -1074,6 +852,7 @@ static void stacks_dealloc(PyObject *object)
 	free(self->moments);
 	free(self->by_address);
 	free(self->by_stack);
+	free(self->by_thread);
 	type->tp_free(object);
 	Py_DECREF(type);
 }
@@ -1218,7 +997,7 @@ static PyObject *stack_record(struct records *records, const struct stacks_objec
 	PyObject *values[] = {
 		value_int(stack->pid),
 		value_int(stack->tid),
-		PyUnicode_InternFromString(waits[stack->wait]),
+		PyUnicode_InternFromString(wait_name(stack->wait)),
 		value_int(stack->offset),
 		value_u64(stack->looks),
 		value_u64(stack->queued_ns),
@@ -1262,19 +1041,6 @@ static PyObject *stacks_begin(PyObject *object, PyObject *Py_UNUSED(none))
 	Py_RETURN_NONE;
 }
 
-/* keep_moments(keep): take() says also when each stack was seen, from now on. */
-static PyObject *stacks_keep_moments(PyObject *object, PyObject *arg)
-{
-	struct stacks_object *self = (struct stacks_object *)object;
-	int keep = PyObject_IsTrue(arg);
-
-	if (keep < 0 || take_turn(self))
-		return NULL;
-	self->keeps_moments = keep;
-	atomic_store(&self->busy, 0);
-	Py_RETURN_NONE;
-}
-
 /* take(): TakenStacks, since it was called last. */
 static PyObject *stacks_take(PyObject *object, PyObject *Py_UNUSED(none))
 {
@@ -1287,12 +1053,8 @@ static PyObject *stacks_take(PyObject *object, PyObject *Py_UNUSED(none))
 	values[0] = PyList_New(0);
 	values[1] = PyList_New(0);
 	values[2] = PyList_New(0);
-	for (size_t i = 0; values[0] && i < self->stack_count; i++) {
-		const struct stack *stack = &self->stacks[i];
-
-		if (stack->looks || stack->queued_ns || self->keeps_moments)
-			append(&values[0], stack_record(records, self, stack));
-	}
+	for (size_t i = 0; values[0] && i < self->stack_count; i++)
+		append(&values[0], stack_record(records, self, &self->stacks[i]));
 	/* Pairs: there may be many thousand. */
 	for (size_t i = 0; values[1] && i < self->moment_count; i++)
 		append(&values[1],
@@ -1360,7 +1122,6 @@ static PyMethodDef stacks_methods[] = {
 	{ "add", stacks_add, METH_VARARGS, NULL },
 	{ "run", stacks_run, METH_VARARGS, NULL },
 	{ "begin", stacks_begin, METH_NOARGS, NULL },
-	{ "keep_moments", stacks_keep_moments, METH_O, NULL },
 	{ "take", stacks_take, METH_NOARGS, NULL },
 	{ "targets", stacks_targets, METH_NOARGS, NULL },
 	{ "codes", stacks_codes, METH_NOARGS, NULL },

@@ -350,7 +350,6 @@ def resting(lock: threading.Lock) -> None:
 def test_stacks() -> None:
     stacks = _core.Stacks(_core.Table(label=None))
     assert stacks.add(os.getpid(), _core.layout())
-    stacks.keep_moments(True)
     lock = threading.Lock()
     lock.acquire()
     thread = threading.Thread(target=resting, args=(lock,))

@@ -48,7 +48,6 @@ class Looking:
 
     def __init__(self, table: _core.Table) -> None:
         self._stacks = _core.Stacks(table)
-        self._stacks.keep_moments(True)
         self._known: dict[int, tuple[int, ...] | None] = {}
         self._seen: Counter[Key] = Counter()
         # How long threads waited for a CPU, by the stack in which they were awake.
