@@ -120,6 +120,20 @@ def test_the_threads_that_report_units_are_the_unit() -> None:
     assert [t.reports for t in looks.threads] == [True, False]
 
 
+@pytest.mark.parametrize("ended, all_report", [(20, True), (2, False)])
+def test_all_threads_that_are_for_one_request_each_report_units(
+    ended: int, all_report: bool
+) -> None:
+    """With slots of several units most of them end none; a few threads are a pool."""
+    serve = Frame(PYTHON, "socketserver:ThreadingMixIn.process_request_thread", "/s.py")
+    looks = Looks(threads=[Thread(9, 10 + k, 1, 1, 0) for k in range(41)])
+    looks.frames = [serve, POOL, MAIN]
+    looks.stacks = {(k, (0, 2)): 1 for k in range(40)} | {(40, (1, 2)): 1}
+    looks.mark(range(10, 10 + ended), 9)
+    reports = [t.reports for t in looks.threads]
+    assert reports == [all_report or k < ended for k in range(40)] + [False]
+
+
 def test_a_shell_that_starts_python_is_not_the_program() -> None:
     """It only waits for the processes, also where its native frames are known."""
     shell, wait = Frame(MACHINE, "sh:main", "/bin/sh"), Frame(WAIT, "child process")

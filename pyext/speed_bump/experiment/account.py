@@ -19,6 +19,9 @@ IMPORT = "_find_and_load"
 # A function whose time is below one other function in this part of the samples has that
 # one's answer, if that one waits in no larger part of its own.
 MOSTLY_BELOW, HARDLY_WAITS = 0.9, 0.02
+# If more threads than that report units and run the same function, each is for one
+# request or so, and all that run it report.
+MANY = 16
 # The thread that serves the tool in a program that it is attached to.
 SERVING = "speed_bump.link.visit:"
 
@@ -88,10 +91,14 @@ class Looks:
 
         If that is no Python process, but a shell that starts them, those of the Python
         processes ``ended``, one after the other; without these, of the first one.
+
+        Of a server with a thread for each request, only those that end a slot of several
+        units are in ``tids``; the others run the same function.
         """
         for thread in self.threads:
             thread.reports = thread.tid in tids
         if any(thread.reports for thread in self.threads):
+            self._mark_alike()
             return
         in_python = {
             self.threads[at].pid
@@ -105,6 +112,28 @@ class Looks:
             first = in_python.intersection(ended) or first
         for thread in self.threads:
             thread.reports = thread.tid == thread.pid and thread.pid in first
+
+    def _mark_alike(self) -> None:
+        runs = {
+            at: (self.threads[at].pid, body) for at, body in self.bodies().items() if body
+        }
+        known = Counter(run for at, run in runs.items() if self.threads[at].reports)
+        for at, run in runs.items():
+            if known[run] > MANY:
+                self.threads[at].reports = True
+
+    def bodies(self) -> dict[int, str]:
+        """The function that each thread runs, by its index."""
+        runs: dict[int, Counter[str]] = {}
+        for (at, row), n in self.stacks.items():
+            body = _body([self.frames[f] for f in row])
+            runs.setdefault(at, Counter())[body] += n  # type: ignore[assignment]
+        found = {}
+        for at, seen in runs.items():
+            # The function of a native thread is known from some of the samples only.
+            named = Counter({body: n for body, n in seen.items() if body != NATIVE})
+            found[at] = (named or seen).most_common(1)[0][0]
+        return found
 
     def as_json(self) -> dict[str, Any]:
         """For an archive."""
@@ -437,20 +466,16 @@ def _lacking(looks: Looks) -> dict[int, float]:
 def _others(looks: Looks) -> list[Others]:
     """The threads that report no units, by the function that each runs."""
     asleep: dict[int, Counter[str]] = {}
-    runs: dict[int, Counter[str]] = {}
     for (at, row), n in looks.stacks.items():
         if looks.threads[at].reports:
             continue
-        frames = [looks.frames[f] for f in row]
-        waits = frames[-1].name if frames and frames[-1].kind == WAIT else ""
-        waits = waits if waits != CPU_WAIT else ""
+        last = looks.frames[row[-1]] if row else None
+        waits = last.name if last and last.kind == WAIT and last.name != CPU_WAIT else ""
         asleep.setdefault(at, Counter())[waits] += n  # type: ignore[assignment]
-        runs.setdefault(at, Counter())[_body(frames)] += n  # type: ignore[assignment]
     alike: dict[str, list[Counter[str]]] = {}
-    for at, seen in runs.items():
-        # The function of a native thread is known from some of the samples only.
-        named = Counter({name: n for name, n in seen.items() if name != NATIVE}) or seen
-        alike.setdefault(named.most_common(1)[0][0], []).append(asleep[at])
+    for at, body in looks.bodies().items():
+        if at in asleep:
+            alike.setdefault(body, []).append(asleep[at])
     found = []
     for name, threads in alike.items():
         if name.startswith(SERVING):

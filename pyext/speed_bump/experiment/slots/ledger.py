@@ -50,6 +50,7 @@ class Ledger:
     forgotten: int = 0
     _folded: int = 0
     _live: Run | None = None
+    _reporters: set[int] = field(default_factory=set)
     # By the number of a run.
     _looks: dict[int, Looks] = field(default_factory=dict)
     _away: dict[int, dict[str, float]] = field(default_factory=dict)
@@ -71,6 +72,8 @@ class Ledger:
         """Where a unit's time goes, by the stacks of this run so far."""
         looks = run.program.sampler.looks()
         looks.mark(run.tids, run.program.pid)
+        if run.tids:
+            self._reporters.update(t.tid for t in looks.threads if t.reports)
         self._looks[run.number] = looks
         self.record.looks = looks_together(self._looks.values())
 
@@ -119,7 +122,7 @@ class Ledger:
         slots, in_mode = record.slots, self.candidates.in_mode
         called = set(np.asarray(names)[(slots.calls > 0).any(axis=0)]) if names else set()
         record.idle = tuple(name for name in names if name not in called)
-        tids = set().union(*(run.tids for run in self.runs))
+        tids = self._reporters.union(*(run.tids for run in self.runs))
         record.header["sleeping"] = in_mode("sleep", "wait")
         record.self_times = self_times(self.samples, called, tids, in_mode("wait"))
         if record.ranks:
