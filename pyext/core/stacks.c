@@ -44,8 +44,12 @@
 #define MAX_FRAMES  256
 #define MAX_STACKS  (1 << 16)
 #define MAX_CODES   (1 << 16)
-/* A look is followed by a pause of at least this many times its duration. */
-#define REST 20
+/*
+ * A look is followed by a pause of at least this many times what a look takes, as the mean of
+ * so many: were it the last one, places that take long to read would be seen too seldom.
+ */
+#define REST	 20
+#define OF_LOOKS 256
 /* Threads of a Python process without Python are looked at once in this many looks. */
 #define OTHERS_EVERY 8
 /* Maximal number of open files of threads. */
@@ -113,6 +117,7 @@ struct stacks_object {
 	struct moment *moments;
 	size_t moment_count, moment_room;
 	uint64_t ticks, lost, cpu_ns;
+	uint64_t look_ns; /* what a look takes, CPU time */
 	bool no_memory;
 	_Atomic int busy;
 };
@@ -682,16 +687,24 @@ static void fall_back(void)
 		sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &usual);
 }
 
+static void count_look(struct stacks_object *self, uint64_t took)
+{
+	uint64_t of = self->ticks < OF_LOOKS ? self->ticks : OF_LOOKS;
+
+	self->look_ns = (self->look_ns * (of - 1) + took) / of;
+}
+
 static void look(struct stacks_object *self, uint64_t ns, uint64_t interval_ns)
 {
 	uint64_t begin_cpu = now_ns(CLOCK_THREAD_CPUTIME_ID), cpu = begin_cpu, after;
-	uint64_t next = now_ns(CLOCK_MONOTONIC), end = next + ns, took = 0, clock, pause;
+	uint64_t next = now_ns(CLOCK_MONOTONIC), end = next + ns, clock, pause;
 	bool is_ahead = go_ahead();
 
 	close_idle(self);
 	for (;;) {
 		/* Not in step with activities of the program every few milliseconds. */
-		pause = interval_ns > REST * took ? interval_ns : REST * took;
+		pause = REST * self->look_ns;
+		pause = pause > interval_ns ? pause : interval_ns;
 		next += pause / 2 + (uint64_t)rand() % pause;
 		clock = now_ns(CLOCK_MONOTONIC);
 		if (next < clock)
@@ -708,7 +721,7 @@ static void look(struct stacks_object *self, uint64_t ns, uint64_t interval_ns)
 			look_at_process(self, &self->processes[i]);
 		self->ticks++;
 		after = now_ns(CLOCK_THREAD_CPUTIME_ID);
-		took = after - cpu;
+		count_look(self, after - cpu);
 		cpu = after;
 	}
 	self->cpu_ns += now_ns(CLOCK_THREAD_CPUTIME_ID) - begin_cpu;

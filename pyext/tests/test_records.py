@@ -11,6 +11,7 @@ import re
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from enum import IntEnum
 from pathlib import Path
@@ -378,6 +379,54 @@ def test_stacks() -> None:
     assert seen.pid == os.getpid()
     assert 0 < seen.looks <= totals.ticks
     assert seen.run_ns + seen.wait_ns >= 0
+
+
+def spinning() -> None:
+    end = time.perf_counter() + 0.02
+    while time.perf_counter() < end:
+        pass
+
+
+def crowded() -> None:
+    spinning()
+
+
+def alone() -> None:
+    spinning()
+
+
+def test_times_in_which_a_look_takes_long_are_seen_as_often() -> None:
+    """As many samples with 30 other threads as without them, which takes as long."""
+    stop = threading.Event()
+
+    def alternating() -> None:
+        while not stop.is_set():
+            over = threading.Event()
+            others = [threading.Thread(target=over.wait) for _ in range(30)]
+            for other in others:
+                other.start()
+            crowded()
+            over.set()
+            for other in others:
+                other.join()
+            alone()
+
+    stacks = _core.Stacks(_core.Table(label=None))
+    assert stacks.add(os.getpid(), _core.layout())
+    thread = threading.Thread(target=alternating)
+    thread.start()
+    try:
+        stacks.run(3_000_000_000, 1_000_000)
+    finally:
+        stop.set()
+        thread.join()
+    seen: Counter[str] = Counter()
+    codes = stacks.codes()
+    for stack in stacks.take().stacks:
+        names = {codes[index].qualname for index in stack.codes}
+        for name in names & {"crowded", "alone"}:
+            seen[name] += stack.looks
+    assert seen["crowded"] == pytest.approx(seen["alone"], rel=0.5), seen
 
 
 def test_native_stacks_and_times() -> None:
