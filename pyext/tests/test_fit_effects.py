@@ -18,7 +18,7 @@ import model
 from speed_bump.experiment.fit import columns, effects, noise, randomisation
 from speed_bump.experiment.fit.bill import bills
 from speed_bump.experiment.fit.interval import quantile
-from speed_bump.experiment.record import Arm, Block, Delay, Record, Slots
+from speed_bump.experiment.record import BESIDE, Arm, Block, Delay, Record, Slots
 from speed_bump.experiment.slots import plan
 
 pytestmark = pytest.mark.one_python
@@ -417,3 +417,24 @@ def test_few_slots_are_judged_by_schedules_drawn_again():
     fit = effects.effects(table).fit
     block_of = columns.block_index(many.record)
     assert randomisation.p_values(table.y, table, fit, block_of) == {}
+
+
+def test_slots_in_which_the_tool_works_are_no_rests():
+    """Also in a short experiment, with two rests in which it does not."""
+    for seed in range(3):
+        draw = np.random.default_rng(seed)
+        run = model.Run(model.Program(draw), "quiet", draw)
+        run.undelayed(120)
+        for k in range(4):
+            run.run(block(run, draw, 0.3))
+            run.undelayed(60)
+            if k == 2:
+                run.run(plan.rest(80))
+        slots = run.record.slots
+        worked = (slots.block < 0) & ~((slots.number >= 60) & (slots.number < 120))
+        slots.block[worked] = BESIDE
+        slots.time_ns = slots.time_ns * np.where(worked, 1.15, 1.0)
+        for bill in bills(fitted(run.record)):
+            assert not bill.alarm
+            assert abs(bill.cost.value) < 0.03
+        assert not columns.undelayed(run.record)[worked].any()

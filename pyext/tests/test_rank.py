@@ -28,6 +28,7 @@ from ranking import (
     speed_bump,
 )
 from speed_bump.experiment import archive
+from speed_bump.experiment.record import BESIDE
 
 pytestmark = pytest.mark.one_python
 
@@ -74,6 +75,16 @@ def test_the_plan_was_kept(serial):
     ruled = slots.delivered_ns.sum(axis=1) > 0
     assert ruled[slots.good & (slots.mask == 0)].mean() < 0.02
     assert serial.result["slowdown"] < 0.25
+
+
+@pytest.mark.timed
+def test_slots_in_which_the_tool_works_are_told_apart(serial):
+    """Stacks are sampled first; then there is a rest; later, the tool computes."""
+    block = serial.record.slots.block
+    assert block[0] == BESIDE
+    first = int((block >= 0).argmax())
+    assert (block[:first] == -1).sum() >= 20
+    assert (block[first:] == BESIDE).any()
 
 
 @pytest.mark.timed

@@ -99,16 +99,22 @@ class Block:
         return len(self.masks)
 
 
+# For the block of a slot: nothing is delayed, while the tool samples or computes, which
+# makes a program slower that needs all CPUs.
+BESIDE = -2
+
+
 @dataclass
 class Slots:
     """The results of consecutive slots: arrays with an entry, or row, per slot.
 
-    ``block`` is the index of the block, -1 in a rest. ``time_ns`` is from the end of the
-    previous slot to its own. ``good`` is False if something of the slot is missing (the
-    first one of a run, lost records, a stopped program); such a slot keeps its place in
-    the order. ``cpu_ns`` is the CPU time of the threads that report units and ``wait_ns``
-    their time waiting for a CPU; the rest of the time they were blocked. Both are NaN if
-    unknown, and means if there are several such threads. ``calls`` and ``delivered_ns``
+    ``block`` is the index of the block, -1 in a rest without one, and ``BESIDE`` if the
+    tool worked meanwhile. ``time_ns`` is from the end of the previous slot to its own.
+    ``good`` is False if something of the slot is missing (the first one of a run, lost
+    records, a stopped program); such a slot keeps its place in the order. ``cpu_ns`` is
+    the CPU time of the threads that report units and ``wait_ns`` their time waiting for a
+    CPU; the rest of the time they were blocked. Both are NaN if unknown, and means if
+    there are several such threads. ``calls`` and ``delivered_ns``
     have a column for each function of the record.
     """
 

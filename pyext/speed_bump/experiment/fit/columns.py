@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from speed_bump.experiment.fit.noise import Booleans, ages
-from speed_bump.experiment.record import Block, Floats, Integers, Record
+from speed_bump.experiment.record import BESIDE, Block, Floats, Integers, Record
 
 # Stages whose slots are regressed together.
 SINGLE = frozenset({"single", "longer", "levels", "rare", "few"})
@@ -22,8 +22,11 @@ STEADY = 0.05
 MAX_CALLS = 48
 # Of more slots than these, divided by functions, only the newest are used.
 MAX_CELLS = 24_000_000
-# With this many planned rests, blocks can be compared with them.
-MIN_RESTS = 4
+# With this many rests in which the tool does nothing, blocks can be compared with them;
+# records of before show only which of them were planned.
+MIN_RESTS, MIN_PLANNED = 2, 4
+# With this many slots of such rests, only these are undelayed ones.
+MIN_CALM = 20
 # More calls in a slot than this multiple of the 95th percentile are a flood.
 FLOOD = 10.0
 # If the mean time of slots is this many times their median, work ends in bursts.
@@ -126,9 +129,11 @@ def usual(times: Floats) -> float:
 
 
 def undelayed(record: Record) -> Booleans:
-    """Slots in which the plan has nothing on."""
+    """Slots in which nothing is on; if there are enough, only where the tool rests."""
     rest = np.array([is_rest(block) for block in record.blocks] + [True])
-    return np.asarray(rest[block_index(record)])
+    found = np.asarray(rest[block_index(record)])
+    calm = found & (record.slots.block != BESIDE)
+    return calm if (calm & record.slots.good).sum() >= MIN_CALM else found
 
 
 def block_index(record: Record) -> Integers:
@@ -172,7 +177,10 @@ def table(record: Record, stages: Collection[str] = SINGLE) -> Table | None:
     settle = _settle_length(resting, run, number)
     settling &= since <= settle
     quiet = usable & resting & ~settling
-    still = quiet if quiet.sum() >= 3 else usable & resting
+    beside = slots.block[part] == BESIDE
+    calm = quiet & ~beside
+    still = calm if calm.sum() >= MIN_CALM else quiet
+    still = still if still.sum() >= 3 else usable & resting
     still = still if still.sum() >= 3 else usable
     base = usual(times[still])
     if not base > 0:
@@ -185,7 +193,7 @@ def table(record: Record, stages: Collection[str] = SINGLE) -> Table | None:
         cpu = slots.cpu_ns[part] / base
         blocked = np.maximum(times - slots.cpu_ns[part] - slots.wait_ns[part], 0) / base
     other, on, settle_at = _others(
-        record, part, block, busy, usable, quiet, settling, columns
+        record, part, block, busy, usable, quiet, settling, beside, columns
     )
     rest_starts = np.flatnonzero(resting[1:] & ~resting[:-1])
     cycles = np.searchsorted(rest_starts, index, side="left")
@@ -338,6 +346,7 @@ def _others(
     usable: Booleans,
     quiet: Booleans,
     settling: Booleans,
+    beside: Booleans,
     columns: list[Column],
 ) -> tuple[Floats, dict[tuple[float, bool], int], int | None]:
     """Columns other than the delays: the common cost, settling, calls."""
@@ -357,13 +366,15 @@ def _others(
         if on and (settling & usable).sum() >= 4:
             settle_at = len(parts)
             parts.append(settling.astype(float))
-        # Stacks are sampled before the first block and now and then, which costs the
-        # program something too. If there are enough planned rests, blocks are compared
-        # with those.
-        looked = quiet & (block < 0)
-        rests = np.unique(block[quiet & ~looked])
-        if on and looked.sum() >= 4 and len(rests) >= MIN_RESTS:
-            parts.append(((block < 0) & ~busy).astype(float))
+        # Stacks are sampled before the first block and now and then, and effects are
+        # computed after each, which costs the program something too. If there are enough
+        # other rests, blocks are compared with those.
+        is_known = bool(beside.any())
+        disturbed = beside if is_known else (block < 0) & ~busy
+        rests = np.unique(block[quiet & ~disturbed])
+        enough = len(rests) >= (MIN_RESTS if is_known else MIN_PLANNED)
+        if on and (quiet & disturbed).sum() >= 4 and enough:
+            parts.append(disturbed.astype(float))
     units = record.slots.units[part].astype(float)
     if usable.any() and np.ptp(units[usable]) > 0:
         parts.append(units / units[usable].mean() - 1)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from speed_bump import _core
 from speed_bump.experiment import job_ranks as cluster
 from speed_bump.experiment.program.workload import Workload
-from speed_bump.experiment.record import REQUEST, Block, Metered, Slots
+from speed_bump.experiment.record import BESIDE, REQUEST, Block, Metered, Slots
 
 # The layout of struct sb_plan_slot in libsb-provisional.h.
 SLOT = np.dtype(
@@ -83,6 +83,8 @@ class Run:
     )
     # Slots whose plan is not certain.
     _doubtful: list[tuple[int, int]] = field(default_factory=list)
+    # Slots outside of blocks in which the tool did nothing but read.
+    _calm: list[tuple[int, int]] = field(default_factory=list)
 
     def rule(self, names: Sequence[str]) -> None:
         """Let the plan control functions, except those that it controls already."""
@@ -188,6 +190,7 @@ class Run:
             first = min(begins)
             self._planned = [p for p in self._planned if p[0] + len(p[2]) > first]
             self._doubtful = [d for d in self._doubtful if d[1] > first]
+            self._calm = [c for c in self._calm if c[1] > first]
 
     def _parts(self) -> list[list[_Seen]]:
         """The slots read so far, of all processes together or of each rank."""
@@ -228,9 +231,11 @@ class Run:
         """Let slots pass without delays: at least this long, and at least this many."""
         until = time.monotonic() + seconds
         wanted = self.count() + slots
+        first = self.program.plan.number + 1
         while not is_over() and (time.monotonic() < until or self.count() < wanted):
             self.poll()
             time.sleep(PAUSE_S)
+        self._calm.append((first, self.program.plan.slowest))
 
     def make(self, block: Block, index: int, is_over: Callable[[], bool]) -> None:
         """Run a block, the ``index`` th of the record; ends early if the program does."""
@@ -396,11 +401,14 @@ class Run:
         self, number: npt.NDArray[np.int64], good: npt.NDArray[np.bool_]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
         n = len(number)
-        block = np.full(n, -1, np.int64)
+        block = np.full(n, BESIDE, np.int64)
         mask, level = np.zeros(n, np.uint64), np.zeros(n, np.uint8)
         if not n:
             return block, mask, level
         # Slots that were not read in time are missing from the numbers.
+        for begin, end in self._calm:
+            low, high = np.searchsorted(number, (begin, end))
+            block[low:high] = -1
         for first, index, masks, levels in self._planned:
             low, high = np.searchsorted(number, (first, first + len(masks)))
             at = number[low:high] - first
