@@ -12,10 +12,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import schemas
+from speed_bump.command import rank
 
 pytestmark = pytest.mark.one_python
 
@@ -434,3 +436,24 @@ def test_a_signal_goes_to_the_program(
         process.kill()
     assert (output, process.returncode) == (f"got {int(number)}\n", 128 + number)
     assert not os.path.exists(os.path.dirname(table))
+
+
+@pytest.mark.parametrize(
+    ("unit_ns", "advice"),
+    [
+        (3.2e6, "as it is now: give --budget 12s or more"),
+        (1e9, "a unit of work takes 1.00 s: give --budget "),
+    ],
+)
+def test_a_budget_that_was_too_small_is_not_advised(
+    unit_ns: float, advice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The machine may be too slow for it, instead of the unit being too long."""
+    options, experiment = SimpleNamespace(budget_s=6.0), SimpleNamespace(unit_ns=unit_ns)
+    ranking: Any = SimpleNamespace(options=options, experiment=experiment)
+    assert rank._nothing(ranking) == 1
+    said = capsys.readouterr().err
+    assert "the budget of 6 s was used up" in said
+    assert advice in said
+    (seconds,) = re.findall(r"--budget (\d+)s", said)
+    assert int(seconds) > 6

@@ -101,7 +101,7 @@ def test_a_unit_of_work_that_is_measured_too(tmp_path):
     path = program()
     ranked = Ranked(
         tmp_path, ["--native", f"{path}:unit_*"], [path, "serial", SECONDS],
-        "--progress", f"{path}:unit_done", fits=lambda _: True, budgets=(6,),
+        "--progress", f"{path}:unit_done", fits=lambda _: True, budgets=(6, 25),
     )  # fmt: skip
     assert ranked.result["unit"] == f"call of native:{path}:unit_done"
     assert ranked.findings["unit_done"]["calls_per_unit"] == pytest.approx(1, abs=0.1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import math
 import os
 import sys
 import time
@@ -565,17 +566,23 @@ def _nothing(ranking: Ranking) -> int:
     from speed_bump.duration import human
     from speed_bump.experiment.slots.budget import FEWEST_SLOTS
 
+    budget_s = ranking.options.budget_s
     text = (
-        "nothing was measured: the budget of "
-        f"{ranking.options.budget_s:.0f} s was used up before the first delay"
+        f"nothing was measured: the budget of {budget_s:.0f} s was used up before the "
+        "first delay"
     )
     unit_ns = ranking.experiment.unit_ns if ranking.experiment else 0
-    if unit_ns:
-        # As many with delays as without.
-        need_s = 2 * FEWEST_SLOTS * unit_ns / 1e9
+    # As many with delays as without.
+    need_s = 2 * FEWEST_SLOTS * unit_ns / 1e9 if unit_ns else 0.0
+    if need_s > budget_s:
         text += (
             f"; a unit of work takes {human(unit_ns)}: give --budget "
             f"{need_s:.0f}s or more, or name a shorter unit with --progress"
+        )
+    elif unit_ns:
+        text += (
+            f", on this machine, as it is now: give --budget {math.ceil(2 * budget_s)}s "
+            "or more"
         )
     say(text)
     return 1
