@@ -27,7 +27,6 @@
 #include <unistd.h>
 
 #include "array.h"
-#include "code.h"
 #include "errors.h"
 #include "inside.h"
 #include "layout.h"
@@ -35,6 +34,7 @@
 #include "numbers.h"
 #include "records.h"
 #include "remote.h"
+#include "remote_code.h"
 #include "stacks.h"
 #include "table.h"
 #include "types.h"

@@ -114,8 +114,8 @@ class Slots:
     records, a stopped program); such a slot keeps its place in the order. ``cpu_ns`` is
     the CPU time of the threads that report units and ``wait_ns`` their time waiting for a
     CPU; the rest of the time they were blocked. Both are NaN if unknown, and means if
-    there are several such threads. ``calls`` and ``delivered_ns``
-    have a column for each function of the record.
+    there are several such threads. ``calls`` and ``delivered_ns`` have a column for each
+    function of the record.
     """
 
     number: Integers

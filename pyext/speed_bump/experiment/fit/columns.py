@@ -132,8 +132,13 @@ def undelayed(record: Record) -> Booleans:
     """Slots in which nothing is on; if there are enough, only where the tool rests."""
     rest = np.array([is_rest(block) for block in record.blocks] + [True])
     found = np.asarray(rest[block_index(record)])
-    calm = found & (record.slots.block != BESIDE)
-    return calm if (calm & record.slots.good).sum() >= MIN_CALM else found
+    return _calm(found, record.slots.block == BESIDE, record.slots.good)
+
+
+def _calm(rests: Booleans, beside: Booleans, usable: Booleans) -> Booleans:
+    """The rests in which the tool does nothing; all of them, if there are too few."""
+    calm = rests & ~beside
+    return calm if (calm & usable).sum() >= MIN_CALM else rests
 
 
 def block_index(record: Record) -> Integers:
@@ -178,8 +183,7 @@ def table(record: Record, stages: Collection[str] = SINGLE) -> Table | None:
     settling &= since <= settle
     quiet = usable & resting & ~settling
     beside = slots.block[part] == BESIDE
-    calm = quiet & ~beside
-    still = calm if calm.sum() >= MIN_CALM else quiet
+    still = _calm(quiet, beside, usable)
     still = still if still.sum() >= 3 else usable & resting
     still = still if still.sum() >= 3 else usable
     base = usual(times[still])

@@ -71,8 +71,9 @@ class Ledger:
     def take_looks(self, run: Run) -> None:
         """Where a unit's time goes, by the stacks of this run so far."""
         looks = run.program.sampler.looks()
-        looks.mark(run.tids, run.program.pid)
-        if run.tids:
+        tids = run.tids
+        looks.mark(tids, run.program.pid)
+        if tids:
             self._reporters.update(t.tid for t in looks.threads if t.reports)
         self._looks[run.number] = looks
         self.record.looks = looks_together(self._looks.values())

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Code objects in the memory of other processes. */
-#ifndef CORE_CODE_H
-#define CORE_CODE_H
+#ifndef CORE_REMOTE_CODE_H
+#define CORE_REMOTE_CODE_H
 
 #include <stdbool.h>
 #include <stddef.h>

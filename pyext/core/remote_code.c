@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "code.h"
 #include "remote.h"
+#include "remote_code.h"
 
 #define MAX_TEXT  4096
 #define MAX_LINES (1 << 20) /* bytes of a table of lines */
